@@ -1,0 +1,1 @@
+"""How it is computed: hand-derived updates, reference engines, checks and the comparison."""

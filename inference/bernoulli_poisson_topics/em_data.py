@@ -1,0 +1,151 @@
+"""What the EM sweeps read: features, positives in blocks, and which cells are exposed."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Array = Any
+
+BLOCK_VALUES = 1 << 17
+"""Cells x topics values of one block of gathered cells: 1 MB in float64, so that a block stays in cache."""
+
+
+class Blocks(NamedTuple):
+    """A list of cells cut into blocks of equal size; the tail is padded with cells of weight zero.
+
+    Attributes
+    ----------
+    row, label : int32 arrays (block, cell)
+    weight : float array (block, cell)
+    """
+
+    row: Array
+    label: Array
+    weight: Array
+
+
+class Exposure(NamedTuple):
+    """Sums over the observed cells of a row as base + listed cells, and over the missing ones as the rest.
+
+    A row lists its missing cells (base 1, sign -1) or its observed cells (base 0, sign +1), whichever are
+    fewer; a row without observed labels has base 0 and an empty list.
+
+    Attributes
+    ----------
+    base : float array (obs,)
+    cells : Blocks
+        The sign stands in ``cells.weight``.
+    """
+
+    base: Array
+    cells: Blocks
+
+
+class EMData(NamedTuple):
+    """Arrays that no sweep changes.
+
+    Attributes
+    ----------
+    X : float array (obs, feature)
+    positives : Blocks
+    exposure : Exposure or None
+        None where every cell is observed: then every topic's exposure is exactly one.
+    precision : float array (feature,) or None
+        Fixed prior precisions, or None where they are learned.
+    """
+
+    X: Array
+    positives: Blocks
+    exposure: Exposure | None
+    precision: Array | None
+
+
+def em_data(inputs: Mapping[str, Any], *, positives_only: bool = False, dtype: Any = None) -> EMData:
+    """Arrange the `inputs` of the program for the sweeps.
+
+    Parameters
+    ----------
+    inputs : mapping
+        What ``spec.prepare`` returned.
+    positives_only : bool
+        Treat missing cells as zeros, as the paper does (section 5, "only positives are used").
+    dtype : dtype
+        Floating dtype of the sweeps; float64 by default.
+    """
+    dtype = jnp.float64 if dtype is None else dtype
+    positives, negatives = inputs["positives"], inputs["negatives"]
+    row, label = np.asarray(positives.row), np.asarray(positives.label)
+    num_topics = inputs["num_topics"]
+    exposure = None if positives_only else _exposure(row, label, negatives, inputs["num_labels"], num_topics, dtype)
+    precision = inputs["precision"]
+    return EMData(
+        jnp.asarray(inputs["X"], dtype),
+        to_blocks(row, label, np.ones(row.size), num_topics, dtype),
+        exposure,
+        None if precision is None else jnp.asarray(precision, dtype),
+    )
+
+
+def _exposure(
+    row: np.ndarray, label: np.ndarray, negatives: Any, num_labels: int, num_topics: int, dtype: Any
+) -> Exposure | None:
+    """Turn "observed zeros" lists into "observed cells" lists; None where nothing is missing."""
+    base = np.asarray(negatives.base)
+    other_row, other_label = np.asarray(negatives.row), np.asarray(negatives.label)
+    observed = base.sum() * num_labels + np.asarray(negatives.sign).sum() + row.size
+    if round(float(observed)) == base.size * num_labels:
+        return None
+    code = row.astype(np.int64) * num_labels + label
+    other_code = other_row.astype(np.int64) * num_labels + other_label
+    complement = base > 0
+    # Where positives and missing cells are listed, the missing ones are what is left of the list.
+    missing = complement[other_row] & ~np.isin(other_code, code)
+    zeros, ones = ~complement[other_row], ~complement[row]
+    rows = np.concatenate([other_row[missing], other_row[zeros], row[ones]])
+    labels = np.concatenate([other_label[missing], other_label[zeros], label[ones]])
+    sign = np.concatenate([-np.ones(missing.sum()), np.ones(zeros.sum() + ones.sum())])
+    order = np.argsort(rows, kind="stable")
+    cells = to_blocks(rows[order], labels[order], sign[order], num_topics, dtype)
+    return Exposure(jnp.asarray(base, dtype), cells)
+
+
+def to_blocks(row: np.ndarray, label: np.ndarray, weight: np.ndarray, num_topics: int, dtype: Any) -> Blocks:
+    """Cut a list of cells into blocks of about `BLOCK_VALUES` / topics cells."""
+    size = max(1, min(row.size, max(64, BLOCK_VALUES // num_topics)))
+    count = max(1, -(-row.size // size))
+    pad = (0, count * size - row.size)
+    fill = "edge" if row.size else "constant"
+
+    def cut(values: np.ndarray, mode: Any) -> np.ndarray:
+        return np.pad(values, pad, mode=mode).reshape(count, size)
+
+    return Blocks(
+        jnp.asarray(cut(row, fill), jnp.int32),
+        jnp.asarray(cut(label, fill), jnp.int32),
+        jnp.asarray(cut(weight, "constant"), dtype),
+    )
+
+
+def observed_by_row(topics: Array, exposure: Exposure) -> Array:
+    """Return s_nk, the mass of topic k on the observed labels of row n, from topics (labels, topic)."""
+
+    def add(total: Array, block: Blocks) -> tuple[Array, None]:
+        return total.at[block.row].add(topics[block.label] * block.weight[:, None]), None
+
+    start = jnp.broadcast_to(exposure.base[:, None], (exposure.base.shape[0], topics.shape[1]))
+    total, _ = jax.lax.scan(add, start * topics.sum(axis=0), exposure.cells)
+    return jnp.maximum(total, 0.0)
+
+
+def missing_by_label(embedding: Array, exposure: Exposure, num_labels: int) -> Array:
+    """Return the sum of u_nk over the rows where label l is missing: (labels, topic)."""
+
+    def add(total: Array, block: Blocks) -> tuple[Array, None]:
+        return total.at[block.label].add(-embedding[block.row] * block.weight[:, None]), None
+
+    start = jnp.broadcast_to((1.0 - exposure.base) @ embedding, (num_labels, embedding.shape[1]))
+    total, _ = jax.lax.scan(add, start, exposure.cells)
+    return jnp.maximum(total, 0.0)

@@ -1,0 +1,135 @@
+"""What both Gibbs samplers of Bernoulli-Poisson topics share: starts, logs of a state, what is kept of it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.distributions import Gamma
+
+from labelzoo.inference.update import Mutant, Update
+from labelzoo.models.label_cells import Cells, negative_mass
+
+Array = Any
+State = Mapping[str, Any]
+Inputs = Mapping[str, Any]
+
+KEPT = ("topics", "weights", "shape", "embedding", "precision")
+START_NOISE = 0.7
+TINY = float(np.finfo(np.float64).tiny)
+
+
+def log_topics_of(state: State) -> Array:
+    """Return log V: the sampler carries it, since entries of V below 1e-308 are usual when eta is small."""
+    return state["log_topics"] if "log_topics" in state else jnp.log(state["topics"])
+
+
+def log_embedding_of(state: State) -> Array:
+    """Return log U, carried by the sampler for the same reason."""
+    return state["log_embedding"] if "log_embedding" in state else jnp.log(state["embedding"])
+
+
+def shape_of(state: State, inputs: Inputs) -> Array:
+    """Return r: a site, or the setting that fixes it."""
+    if inputs["shape"] is not None:
+        return jnp.full(inputs["num_topics"], float(inputs["shape"]))
+    return state["shape"]
+
+
+def precision_of(state: State, inputs: Inputs) -> Array:
+    """Return the prior precisions tau of the weights: a site where they are learned, else constants."""
+    return inputs["precision"] if inputs["precision_prior"] is None else state["precision"]
+
+
+def log_rates(state: State, positives: Cells) -> Array:
+    """Return log v_kl + log u_nk at the positives: (positive, topic)."""
+    return log_topics_of(state).T[positives.label] + log_embedding_of(state)[positives.row]
+
+
+def log_likelihood_stat(sites: State, inputs: Inputs) -> Array:
+    """Return log p(Y | U, V), counts and arrival times integrated out: a scalar, nats."""
+    rates = jnp.exp(log_rates(sites, inputs["positives"])).sum(axis=1)
+    # log(1 - e^-x) to 1e-16 absolute: enough for a sum, and one logarithm a positive.
+    hits = jnp.log(jnp.maximum(-jnp.expm1(-rates), TINY)).sum()
+    return hits - (negative_mass(sites["topics"], inputs["negatives"]) * sites["embedding"]).sum()
+
+
+def start_sites(key: Array, inputs: Inputs) -> dict[str, Array]:
+    """Draw a scattered start: topics around the label frequencies, embeddings around 1, small weights.
+
+    Returns
+    -------
+    dict
+        ``topics``, ``log_topics`` (topic, labels), ``embedding``, ``log_embedding`` (obs, topic),
+        ``weights`` (topic, feature), ``shape`` (topic,), and ``precision`` (feature,) where it is learned.
+    """
+    topic_key, embedding_key, weight_key, shape_key, precision_key = jax.random.split(key, 5)
+    X, k, num_labels = inputs["X"], inputs["num_topics"], inputs["num_labels"]
+    count = jnp.zeros(num_labels, X.dtype).at[inputs["positives"].label].add(1.0)
+    noise = START_NOISE * jax.random.normal(topic_key, (k, num_labels), X.dtype)
+    log_topics = jax.nn.log_softmax(jnp.log(count + 1.0) + noise)
+    log_embedding = 0.3 * jax.random.normal(embedding_key, (X.shape[0], k), X.dtype)
+    sites = {
+        "topics": jnp.exp(log_topics),
+        "log_topics": log_topics,
+        "embedding": jnp.exp(log_embedding),
+        "log_embedding": log_embedding,
+        "weights": 0.1 * jax.random.normal(weight_key, (k, X.shape[1]), X.dtype),
+        "shape": _start_shape(shape_key, inputs),
+    }
+    if inputs["precision_prior"] is not None:
+        a, b = inputs["precision_prior"]
+        spread = jnp.exp(0.3 * jax.random.normal(precision_key, (X.shape[1],), X.dtype))
+        sites["precision"] = a / b * spread
+    return sites
+
+
+def _start_shape(key: Array, inputs: Inputs) -> Array:
+    if inputs["shape"] is not None:
+        return shape_of({}, inputs)
+    a, b = inputs["shape_prior"]
+    return a / b * jnp.exp(0.3 * jax.random.normal(key, (inputs["num_topics"],), inputs["X"].dtype))
+
+
+def kept_sites(sites: State, inputs: Inputs) -> dict[str, Array]:
+    """Return what is stored of a state: no auxiliary variables, no logarithms."""
+    return {name: sites[name] for name in KEPT if name in sites}
+
+
+def _precision_claim(a_scale: float, b_scale: float, flat: bool = False) -> Any:
+    def given(state: State, inputs: Inputs) -> Gamma:
+        a, b = (0.0, 0.0) if flat else inputs["precision_prior"]
+        squares = (state["weights"] ** 2).sum(axis=0)
+        return Gamma(a + a_scale * state["weights"].shape[0], b + b_scale * squares)
+
+    return given
+
+
+precision_given_weights = _precision_claim(0.5, 0.5)
+
+
+def precision_update(view: str) -> Update:
+    """Return the update tau_d | W ~ Gamma(a + K/2, rate b + sum_k w_kd^2 / 2), held against `view`.
+
+    It applies where ``precision_prior`` is set.
+    """
+    return Update(
+        name="precision_given_weights",
+        sites=("precision",),
+        view=view,
+        given=precision_given_weights,
+        mutants=(
+            Mutant("half of the squares dropped", _precision_claim(0.5, 1.0)),
+            Mutant("K instead of K/2", _precision_claim(1.0, 0.5)),
+            Mutant("prior forgotten", _precision_claim(0.5, 0.5, flat=True)),
+        ),
+        equation="section 2 of the paper (ARD), with a proper prior",
+    )
+
+
+def draw_precision(key: Array, sites: State, inputs: Inputs) -> dict[str, Array]:
+    """Draw tau where it is learned; return `sites` with it."""
+    if inputs["precision_prior"] is None:
+        return dict(sites)
+    return {**sites, "precision": precision_given_weights(sites, inputs).sample(key)}

@@ -1,0 +1,143 @@
+"""Compiled pieces of the checks: the joint of a view and the density of a claim, at many states at once.
+
+A check meets tens of small programs and runs each for milliseconds, so compilation is nearly the whole
+cost. Inputs are split into arrays (traced) and everything else (static), which lets all states and all data
+sets of one shape share a program, and XLA is told to skip its expensive passes.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.infer.util import compute_log_probs
+
+Array = Any
+State = dict[str, Array]
+
+FAST_COMPILE: Any = {"xla_backend_optimization_level": "0", "xla_llvm_disable_expensive_passes": True}
+"""Measured on a program of gamma and Dirichlet draws: .8 s to compile instead of 2.8 s."""
+
+checked_jit = partial(jax.jit, compiler_options=FAST_COMPILE)
+
+
+class ClaimError(ValueError):
+    """A claim that cannot be evaluated: a wrong shape, a missing site, a site outside the view."""
+
+
+class Static(NamedTuple):
+    """What is left of a view's inputs without the arrays; hashable, so that compiled programs are shared."""
+
+    treedef: Any
+    leaves: tuple[Any, ...]
+
+
+def split_inputs(inputs: Mapping[str, Any]) -> tuple[list[Array], Static]:
+    """Separate the arrays of `inputs` from its numbers, strings and structure."""
+    leaves, treedef = jax.tree.flatten(dict(inputs))
+    arrays = [leaf for leaf in leaves if isinstance(leaf, np.ndarray | jax.Array)]
+    kept = tuple(_ARRAY if isinstance(leaf, np.ndarray | jax.Array) else leaf for leaf in leaves)
+    return arrays, Static(treedef, kept)
+
+
+_ARRAY = "an array stands here"
+
+
+def join_inputs(arrays: list[Array], static: Static) -> dict[str, Any]:
+    """Undo `split_inputs`."""
+    rest = iter(arrays)
+    leaves = [next(rest) if leaf is _ARRAY else leaf for leaf in static.leaves]
+    return jax.tree.unflatten(static.treedef, leaves)
+
+
+def inside(distribution: Any, value: Array) -> Array:
+    """Return whether `value` lies in the support, one flag a batch element; True where that is unknown."""
+    try:
+        return jnp.asarray(distribution.support(value))
+    except NotImplementedError:
+        return jnp.asarray(True)
+
+
+@partial(checked_jit, static_argnames=("static", "view"))
+def log_joint(arrays: list[Array], states: State, *, static: Static, view: Any) -> tuple[Array, Array]:
+    """Return the log joint density of `view` at each state and the size of its terms, both (state,).
+
+    The density is that of the constrained values: no Jacobian enters. Outside the support it is -inf.
+    """
+
+    def one(state: State) -> tuple[Array, Array]:
+        by_site, trace = compute_log_probs(view, (), join_inputs(arrays, static), state)
+        valid = jnp.asarray(True)
+        for site in trace.values():
+            if site["type"] == "sample" and not site["is_observed"]:
+                _require(site["name"], state, view)
+                valid &= inside(site["fn"], site["value"]).all()
+        terms = jnp.stack([jnp.asarray(term, float) for term in by_site.values()])
+        return jnp.where(valid, terms.sum(), -jnp.inf), jnp.abs(terms).sum()
+
+    return jax.vmap(one)(states)
+
+
+def _require(name: str, state: State, view: Any) -> None:
+    if name not in state:
+        raise ClaimError(f"site {name!r} of the view {getattr(view, '__name__', view)!r} has no value")
+
+
+def claim_of(given: Callable[..., Any], state: Mapping[str, Any], inputs: Any, sites: tuple[str, ...]) -> Any:
+    """Return what an update claims: a dict from site to distribution, or a log density of the block.
+
+    Raises
+    ------
+    ClaimError
+        If it reads a site that the view does not have, or its shapes or names do not fit the block.
+    """
+    try:
+        claim = given(state, inputs)
+    except KeyError as error:
+        raise ClaimError(f"reads {error} which is neither in the view's state nor in the inputs") from error
+    if not isinstance(claim, Mapping) and hasattr(claim, "log_prob"):
+        if len(sites) > 1:
+            raise ClaimError(f"one distribution is claimed for the {len(sites)} sites {', '.join(sites)}")
+        claim = {sites[0]: claim}
+    if not isinstance(claim, Mapping):
+        return claim
+    if set(claim) != set(sites):
+        raise ClaimError(f"claims {sorted(claim)} for the block {sorted(sites)}")
+    for name, distribution in claim.items():
+        if distribution.shape() != jnp.shape(state[name]):
+            raise ClaimError(
+                f"claims shape {distribution.shape()} for site {name!r} of shape {jnp.shape(state[name])}"
+            )
+    return dict(claim)
+
+
+def claim_log_prob(claim: Any, block: State) -> tuple[Array, Array]:
+    """Return the log density of a whole block under a claim and the size of its terms, two scalars."""
+    if callable(claim) and not isinstance(claim, Mapping):
+        value = jnp.asarray(claim(block), float).sum()
+        return value, jnp.abs(value)
+    total = size = jnp.zeros(())
+    for name, distribution in claim.items():
+        terms = distribution.log_prob(block[name])
+        valid = inside(distribution, block[name]).all()
+        total = total + jnp.where(valid, terms.sum(), -jnp.inf)
+        size = size + jnp.abs(terms).sum()
+    return total, size
+
+
+@partial(checked_jit, static_argnames=("static", "given", "sites"))
+def claimed_log_density(
+    arrays: list[Array], states: State, blocks: State, *, static: Static, given: Any, sites: tuple[str, ...]
+) -> tuple[Array, Array]:
+    """Return log q of the block values and the size of its terms, both (state, value).
+
+    `states` has leaves (state, ...) and `blocks` leaves (state, value, ...) for the block's sites.
+    """
+
+    def one(state: State, values: State) -> tuple[Array, Array]:
+        claim = claim_of(given, state, join_inputs(arrays, static), sites)
+        return jax.vmap(lambda block: claim_log_prob(claim, block))(values)
+
+    return jax.vmap(one)(states, blocks)

@@ -1,0 +1,106 @@
+"""Where mean field must come to rest: its bound written from the program, and wrong updates that miss it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.handlers as handlers
+
+from labelzoo.inference.checks.stationarity import StationarityCase
+from labelzoo.inference.label_logistic import mean_field
+from labelzoo.inference.label_logistic.updates import weights_given_omega
+from labelzoo.models.label_logistic import polya_gamma
+
+Array = Any
+Inputs = Mapping[str, Any]
+Sweep = Callable[[mean_field.Factors, Inputs], mean_field.Factors]
+
+
+def objective(params: Mapping[str, Array], inputs: Inputs) -> Array:
+    """Return the evidence lower bound of q(w) q(omega) from the program's log joint.
+
+    Given omega the log joint is quadratic in w, and linear in omega beside PG(omega | 1, 0). So its
+    expectation is its value at the means plus half the trace of its Hessian times the covariance, less
+    KL(q(omega) || PG(1, 0)) and plus the entropy of q(w). Nothing is taken from the updates.
+
+    Parameters
+    ----------
+    params : mapping
+        ``mean`` (labels, feature); ``root`` (labels, feature, feature), any A with covariance A A';
+        ``tilt`` (obs, labels).
+    inputs : mapping
+        What ``spec.prepare`` returned.
+    """
+    c = jnp.where(params["tilt"] == 0.0, 1e-6, params["tilt"])
+    omega = jnp.tanh(c / 2) / (2 * c)
+    relative = jnp.logaddexp(c / 2, -c / 2) - jnp.log(2.0) - c * jnp.tanh(c / 2) / 4
+
+    def log_joint(weights: Array) -> Array:
+        seeded = handlers.seed(polya_gamma, jax.random.key(0))
+        sites = handlers.trace(handlers.substitute(seeded, {"weights": weights, "omega": omega})).get_trace(
+            **inputs
+        )
+        return sum(sites[name]["fn"].log_prob(sites[name]["value"]).sum() for name in ("weights", "Y"))
+
+    root = params["root"]
+    hessian = jnp.einsum("ldle->lde", jax.hessian(log_joint)(params["mean"]))
+    curvature = 0.5 * jnp.einsum("lde,ldk,lek->", hessian, root, root)
+    entropy = jnp.linalg.slogdet(root)[1].sum() + 0.5 * params["mean"].size * (1 + jnp.log(2 * jnp.pi))
+    return log_joint(params["mean"]) + curvature + entropy - relative.sum()
+
+
+def fixed_point(
+    inputs: Inputs, tolerance: float = 1e-12, max_iter: int = 20_000, sweep: Sweep = mean_field.sweep
+) -> dict[str, Array]:
+    """Iterate `sweep` until no factor moves by more than `tolerance`, and return `objective`'s parameters."""
+
+    def moving(carry: tuple[int, Any, Array]) -> Array:
+        return (carry[0] < max_iter) & (carry[2] > tolerance)
+
+    def once(carry: tuple[int, Any, Array]) -> tuple[int, Any, Array]:
+        count, old, _ = carry
+        new = sweep(old, inputs)
+        change = [jnp.abs(a - b).max() for a, b in zip(new, old, strict=True)]
+        return count + 1, new, jnp.stack(change).max()
+
+    state = mean_field.start(inputs)
+    _, factors, _ = jax.jit(lambda s: jax.lax.while_loop(moving, once, (0, s, jnp.inf)))(state)
+    return {"mean": factors.mean, "root": jnp.linalg.cholesky(factors.covariance), "tilt": factors.tilt}
+
+
+def _with(change: Callable[[Inputs], Mapping[str, Array]]) -> Callable[[Inputs], dict[str, Array]]:
+    """Return a fixed point of the right updates on inputs made wrong."""
+    return lambda inputs: fixed_point({**inputs, **change(inputs)})
+
+
+def _two_trials(factors: mean_field.Factors, inputs: Inputs) -> mean_field.Factors:
+    law = weights_given_omega({"omega": 2.0 * mean_field.mean(1.0, factors.tilt)}, inputs)
+    m, S = law.mean, law.covariance_matrix
+    return mean_field.Factors(m, S, mean_field.update_tilt(m, S, inputs))
+
+
+def _no_spread(factors: mean_field.Factors, inputs: Inputs) -> mean_field.Factors:
+    law = mean_field.update_weights(factors.tilt, inputs)
+    m, S = law.mean, law.covariance_matrix
+    return mean_field.Factors(m, S, mean_field.update_tilt(m, jnp.zeros_like(S), inputs))
+
+
+CASES = (
+    StationarityCase(
+        name="Jaakkola-Jordan bound of the mean-field factors",
+        engine="mean_field",
+        fixed_point=fixed_point,
+        objective=objective,
+        mutants=(
+            ("kappa = y, the 1/2 dropped", _with(lambda inputs: {"Y": inputs["Y"] + 0.5})),
+            ("prior precision counted twice", _with(lambda inputs: {"precision": 2.0 * inputs["precision"]})),
+            (
+                "intercept's precision wrong",
+                _with(lambda inputs: {"precision": inputs["precision"].at[-1].multiply(3.0)}),
+            ),
+            ("E omega with b = 2", lambda inputs: fixed_point(inputs, sweep=_two_trials)),
+            ("tilt without the covariance", lambda inputs: fixed_point(inputs, sweep=_no_spread)),
+        ),
+    ),
+)

@@ -1,0 +1,123 @@
+"""Predictions kept: as a group of the DataTree, or written to a file."""
+
+import csv
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from scipy import sparse
+
+from labelzoo.inference.predict import DEFAULT_MAX_BYTES, label_prob, mean_prob
+
+ROWS_AT_ONCE = 1024
+
+
+def add_predictions(
+    tree: xr.DataTree, data: Any, *, num_draws: int | None = None, max_bytes: int = DEFAULT_MAX_BYTES
+) -> xr.DataTree:
+    """Return a copy of `tree` with the group ``predictions``: label_prob (chain, draw, obs, labels) of `data`.
+
+    Raises
+    ------
+    ValueError
+        If the array would pass `max_bytes`, or the features differ from the training rows'.
+    """
+    out = tree.copy()
+    array = label_prob(tree, data, num_draws=num_draws, max_bytes=max_bytes)
+    out["predictions"] = xr.DataTree(xr.Dataset({"label_prob": array}))
+    return out
+
+
+def top_labels(tree: xr.DataTree, data: Any, k: int) -> sparse.csr_array:
+    """Return the `k` most probable labels of each row with their posterior mean probability: csr (row, labels).
+
+    Memory is 1024 rows by all labels at a time.
+    """
+    blocks = []
+    for start in range(0, data.num_rows, ROWS_AT_ONCE):
+        stop = min(start + ROWS_AT_ONCE, data.num_rows)
+        mean = mean_prob(tree, data.subset(rows=np.arange(start, stop)))
+        count = min(k, mean.shape[1])
+        best = np.sort(np.argpartition(-mean, count - 1, axis=1)[:, :count], axis=1)
+        values = np.take_along_axis(mean, best, axis=1)
+        indptr = np.arange(0, values.size + 1, count)
+        blocks.append(sparse.csr_array((values.ravel(), best.ravel(), indptr), shape=mean.shape))
+    return sparse.csr_array(sparse.vstack(blocks))
+
+
+def write_predictions(
+    tree: xr.DataTree, data: Any, path: Path, *, top: int | None = None, max_bytes: int = DEFAULT_MAX_BYTES
+) -> tuple[int, int]:
+    """Write posterior mean probabilities as ``.npz`` or ``.csv``, atomically.
+
+    Parameters
+    ----------
+    top : int or None
+        Keep only so many labels a row: arrays ``prob_data``, ``prob_indices``, ``prob_indptr``,
+        ``prob_shape`` in npz, lines ``row,label,probability`` in csv. None: ``prob`` (row, labels).
+
+    Returns
+    -------
+    rows, labels : int
+
+    Raises
+    ------
+    ValueError
+        If the ending is neither, or the dense result would pass `max_bytes`.
+    """
+    if path.suffix not in (".npz", ".csv"):
+        raise ValueError(f"--out {str(path)!r}: the name must end in .npz or .csv")
+    size = 8 * data.num_rows * data.num_labels
+    if top is None and size > max_bytes:
+        raise ValueError(
+            f"probabilities of {data.num_rows} rows x {data.num_labels} labels take {size / 2**30:.1f} GiB: pass --top K"
+        )
+    result = mean_prob(tree, data) if top is None else top_labels(tree, data, top)
+    writer = _write_npz if path.suffix == ".npz" else _write_csv
+    _atomically(path, lambda target: writer(target, result, data))
+    return int(result.shape[0]), int(result.shape[1])
+
+
+def _write_npz(path: str, result: Any, data: Any) -> None:
+    names = {"label_names": np.array(data.label_names), "example_names": np.array(data.example_names)}
+    if sparse.issparse(result):
+        arrays = {"prob_data": result.data, "prob_indices": result.indices, "prob_indptr": result.indptr}
+        arrays["prob_shape"] = np.array(result.shape)
+    else:
+        arrays = {"prob": result}
+    with open(path, "wb") as handle:
+        np.savez_compressed(handle, allow_pickle=False, **arrays, **names)
+
+
+def _write_csv(path: str, result: Any, data: Any) -> None:
+    with open(path, "w", newline="", encoding="utf-8") as handle:
+        out = csv.writer(handle)
+        if sparse.issparse(result):
+            out.writerow(["row", "label", "probability"])
+            cells = result.tocoo()
+            for row, label, value in zip(*cells.coords, cells.data, strict=True):
+                out.writerow([data.example_names[row], data.label_names[label], f"{value:.6g}"])
+        else:
+            out.writerow(["row", *data.label_names])
+            for name, values in zip(data.example_names, result, strict=True):
+                out.writerow([name, *(f"{value:.6g}" for value in values)])
+
+
+def _atomically(path: Path, write: Callable[[str], None]) -> None:
+    try:
+        handle, temporary = tempfile.mkstemp(suffix=path.suffix + ".part", dir=path.absolute().parent)
+        os.close(handle)
+    except OSError as error:
+        raise ValueError(f"cannot write {str(path)!r}: {error.strerror}") from error
+    try:
+        write(temporary)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise ValueError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
+    finally:
+        Path(temporary).unlink(missing_ok=True)

@@ -1,0 +1,144 @@
+"""What a model is here: a card that ties named NumPyro programs to what can be read from them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+View = Callable[..., Any]
+Inputs = dict[str, Any]
+
+ALLOWED_DIMS = frozenset(
+    "obs labels feature topic component target measurement inducing class neighbor iteration "
+    "labels_bis obs_bis topic_bis feature_bis positive".split()
+)
+"""Names of event axes. ``label`` is not among them: a dim of that name breaks ``arviz.summary``."""
+
+MAX_DENSE_BYTES = 2**31
+"""Largest dense array that a model prepares without being asked for more (2 GiB)."""
+
+
+def prepare_dense(data: Any, settings: Mapping[str, Any]) -> Inputs:
+    """Return ``X``, ``Y``, ``observed`` as dense arrays beside the settings: for plain programs.
+
+    Parameters
+    ----------
+    data : labelzoo.data.LabelData
+        Rows to condition on.
+    settings : mapping
+        The program's settings, passed through.
+
+    Returns
+    -------
+    dict
+        ``X`` (obs, feature) float, ``Y`` (obs, labels) float 0/1, ``observed`` (obs, labels) bool or
+        None where every label is observed, and the settings.
+
+    Raises
+    ------
+    ValueError
+        If a dense array would take more than `MAX_DENSE_BYTES`.
+    """
+    size = 8 * data.num_rows * max(data.num_labels, data.num_features)
+    if size > MAX_DENSE_BYTES:
+        raise ValueError(
+            f"data: this model needs dense arrays of {size / 2**30:.1f} GiB ({data.num_rows} rows, "
+            f"{data.num_features} features, {data.num_labels} labels); pass a subset of rows or labels"
+        )
+    X = data.X if isinstance(data.X, np.ndarray) else data.X.toarray()
+    observed = None if data.missing is None else data.observed_mask()
+    return {"X": X, "Y": data.Y.toarray().astype(float), "observed": observed, **settings}
+
+
+def no_functionals(draw: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return every site as it is: right where no latent component can be relabelled."""
+    return dict(draw)
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """The card of one model.
+
+    A program and `predict` are enough to run ``nuts`` and ``svi``, to compare and to acquire; the rest
+    is asked for when an update is checked or published.
+
+    Parameters
+    ----------
+    name : str
+        Registry name.
+    views : mapping of str to callable
+        NumPyro programs of the same model, called as ``view(**inputs)``. ``summed`` (no discrete and no
+        auxiliary variable) is required: it is what NUTS and SVI run.
+    predict : callable
+        ``predict(draw, X_new, constants) -> probs (row, labels)``: `draw` maps site names to one draw,
+        `X_new` is a dense (row, feature) array of raw features, `constants` is what `constants` returned.
+        Must be traceable by JAX.
+    prepare : callable
+        ``prepare(data, settings) -> inputs``: the keyword arguments of every view.
+    constants : callable
+        ``constants(inputs) -> dict`` of arrays that prediction needs besides the draws and the settings.
+    settings : mapping
+        Defaults of the program's settings (numbers, strings, None, or short tuples of numbers).
+    dims : mapping of str to tuple of str
+        Names of the axes of each site, out of `ALLOWED_DIMS`.
+    functionals : callable
+        ``functionals(draw, inputs) -> dict`` of arrays that do not change when latent components are
+        relabelled or rotated; verdicts are reached on these alone.
+    log_score : callable or None
+        ``log_score(draw, inputs, key) -> (row,)`` joint log predictive density of a row's labels at one
+        draw, nats, where `inputs` is what `prepare` returned for the rows to score. None: labels are
+        independent given the draw, and the sum of the marginals is the joint.
+    simulate : callable or None
+        ``simulate(key, sizes) -> (inputs, sites)``: a joint draw from the prior, None where there is none,
+        with the reason in `no_simulate`.
+    tiny, default : mapping
+        Sizes for checks and for examples.
+    paper, equations : str
+        What is implemented, and where it stands.
+    """
+
+    name: str
+    views: Mapping[str, View]
+    predict: Callable[..., Any]
+    prepare: Callable[[Any, Mapping[str, Any]], Inputs] = prepare_dense
+    constants: Callable[[Inputs], dict[str, Any]] = lambda inputs: {}
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    functionals: Callable[..., dict[str, Any]] = no_functionals
+    log_score: Callable[..., Any] | None = None
+    simulate: Callable[..., Any] | None = None
+    no_simulate: str = ""
+    tiny: Mapping[str, int] = field(default_factory=dict)
+    default: Mapping[str, int] = field(default_factory=dict)
+    paper: str = ""
+    equations: str = ""
+
+    def __post_init__(self) -> None:
+        if "summed" not in self.views:
+            raise ValueError(f"model {self.name!r}: views must contain 'summed', got {sorted(self.views)}")
+        for site, names in self.dims.items():
+            unknown = [name for name in names if name not in ALLOWED_DIMS]
+            if unknown:
+                raise ValueError(f"model {self.name!r}: site {site!r} has dims {unknown} outside ALLOWED_DIMS")
+            if len(set(names)) < len(names):
+                raise ValueError(f"model {self.name!r}: site {site!r} repeats a dim: {names}")
+        for attribute in ("views", "settings", "dims", "tiny", "default"):
+            object.__setattr__(self, attribute, MappingProxyType(dict(getattr(self, attribute))))
+
+    def resolve(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings with `overrides` applied.
+
+        Raises
+        ------
+        ValueError
+            If an override is not a setting of this model.
+        """
+        unknown = sorted(set(overrides) - set(self.settings))
+        if unknown:
+            raise ValueError(
+                f"model {self.name!r} has no setting {', '.join(map(repr, unknown))}; "
+                f"settings: {', '.join(sorted(self.settings)) or 'none'}"
+            )
+        return {**self.settings, **overrides}

@@ -1,0 +1,262 @@
+"""The command line: exit 0 ok, 1 a check or a verdict failed, 2 usage or bad input (one line on stderr)."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+
+app = typer.Typer(
+    name="labelzoo",
+    help="Bayesian multi-label models: exact against custom inference, and what to label next.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+data_app = typer.Typer(help="Look at data.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(data_app, name="data")
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Same seed, same result.")]
+Data = Annotated[str, typer.Option("--data", help="A built-in name (emoji) or a .npz file.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the model or engine; repeat.")
+]
+
+
+class BadInput(Exception):
+    """What the user gave cannot be used; the message is one line."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its code."""
+    sys.exit(run(argv))
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    try:
+        code = app(args=list(argv) if argv is not None else None, standalone_mode=False)
+        return int(code) if isinstance(code, int) else 0
+    except click.exceptions.NoArgsIsHelpError as shown:
+        shown.show(sys.stderr)
+        return 2
+    except click.ClickException as error:
+        return _fail(error.format_message(), 2)
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("interrupted", 130)
+    except (BadInput, ValueError) as error:
+        return _fail(str(error), 2)
+    except FloatingPointError as error:
+        return _fail(str(error), 1)
+    except MemoryError:
+        return _fail("out of memory: use fewer rows, labels or draws", 1)
+    except BrokenPipeError:
+        return 1
+
+
+def _fail(message: str, code: int) -> int:
+    print("labelzoo: " + " ".join(message.split()), file=sys.stderr)
+    return code
+
+
+def emit(as_json: bool, payload: dict[str, Any], text: str) -> None:
+    """Print the payload as JSON, or the text."""
+    print(json.dumps(payload, ensure_ascii=False, allow_nan=False) if as_json else text)
+
+
+def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
+    """Return {name: value} of NAME=VALUE pairs; values are read as JSON, else kept as text."""
+    out: dict[str, Any] = {}
+    for pair in pairs or ():
+        name, separator, text = pair.partition("=")
+        if not separator or not name:
+            raise BadInput(f"--set {pair!r}: write NAME=VALUE")
+        try:
+            value = json.loads(text)
+        except json.JSONDecodeError:
+            value = text
+        out[name] = tuple(value) if isinstance(value, list) else value
+    return out
+
+
+def parse_duration(text: str) -> float:
+    """Return seconds of ``90``, ``90s``, ``2m`` or ``1h``."""
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1.0)
+    try:
+        seconds = float(number) * unit
+    except ValueError:
+        raise BadInput(f"--budget {text!r}: write seconds, or a number with s, m or h") from None
+    if not 0 < seconds < float("inf"):
+        raise BadInput(f"--budget {text!r}: must be positive")
+    return seconds
+
+
+def check_writable(path: Path, *, folder: bool = False) -> Path:
+    """Refuse an output path that cannot be written, before any work is done."""
+    target = path if folder else path.absolute().parent
+    try:
+        if folder:
+            target.mkdir(parents=True, exist_ok=True)
+        probe = target / ".labelzoo-write-test"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise BadInput(f"--out {str(path)!r}: {error.strerror or error}") from error
+    if not folder and path.is_dir():
+        raise BadInput(f"--out {str(path)!r} is a folder")
+    return path
+
+
+@app.command("list")
+def list_command(as_json: Json = False) -> None:
+    """List models, their engines and hand-derived updates, acquisition functions and built-in data."""
+    from labelzoo.listing import as_text, listing
+
+    payload = listing()
+    emit(as_json, payload, as_text(payload))
+
+
+@data_app.command("describe")
+def describe(
+    source: Annotated[str, typer.Argument(help="A built-in name (emoji) or a .npz file.")], as_json: Json = False
+) -> None:
+    """Print what a data set holds: sizes, cardinality, missing cells, labels never positive."""
+    from labelzoo.data import load
+
+    data = load(source)
+    summary = data.summary()
+    shown = {k: (f"{len(v)}" if isinstance(v, list | tuple) else v) for k, v in summary.items()}
+    text = "\n".join(f"{name:>24}  {value:.4g}" if isinstance(value, float) else f"{name:>24}  {value}" for name, value in shown.items())
+    emit(as_json, {**summary, "label_names": list(data.label_names)}, text)
+
+
+@app.command()
+def fit(
+    model: str,
+    data: Data,
+    engine: Annotated[str, typer.Option("--engine", help="One of the model's engines (labelzoo list).")],
+    out: Annotated[Path, typer.Option("--out", help="Posterior to write, netCDF.")],
+    settings: Settings = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Fit a model with one engine and save the posterior."""
+    from labelzoo.data import load
+    from labelzoo.inference.fit import fit as fit_model
+    from labelzoo.inference.posterior import save
+
+    check_writable(out)
+    tree = fit_model(model, load(data), engine, seed=seed, progress=_interactive(), **parse_settings(settings))
+    save(tree, out)
+    attrs = tree.attrs
+    payload = {
+        "out": str(out),
+        "seconds": attrs["run_seconds"] + attrs["compile_seconds"],
+        "compile_seconds": attrs["compile_seconds"],
+        "kind": attrs["kind"],
+        "converged": {"yes": True, "no": False}.get(attrs["converged"]),
+        "message": attrs["message"],
+    }
+    text = f"{model} by {engine} ({attrs['kind']}): {attrs['run_seconds']:.1f} s and {attrs['compile_seconds']:.1f} s to compile; {attrs['message']}\nwrote {out}"
+    emit(as_json, payload, text)
+
+
+@app.command()
+def predict(
+    posterior: Annotated[Path, typer.Argument(help="A posterior that 'fit' wrote.")],
+    data: Data,
+    out: Annotated[Path, typer.Option("--out", help="Probabilities to write, .npz or .csv.")],
+    top: Annotated[int | None, typer.Option("--top", min=1, help="Keep the K most probable labels a row.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Predict label probabilities for every row of a data set from a saved posterior."""
+    from labelzoo.data import load
+    from labelzoo.inference.posterior import load as load_posterior
+    from labelzoo.inference.predictions import write_predictions
+
+    check_writable(out)
+    rows, labels = write_predictions(load_posterior(posterior), load(data), out, top=top)
+    emit(as_json, {"rows": rows, "labels": labels, "out": str(out)}, f"wrote {rows} rows x {labels} labels to {out}")
+
+
+@app.command()
+def check(
+    models: Annotated[list[str] | None, typer.Argument(help="Models (default: all), or path/to/file.py:spec.")] = None,
+    tier: Annotated[str, typer.Option("--tier", help="fast or full.")] = "fast",
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Hold every hand-derived update against the program; exit 1 if one fails or a mutant survives."""
+    from labelzoo.inference.checks import check as run_check
+    from labelzoo.models.registry import names
+
+    reports = [run_check(model, seed=seed, tier=tier, progress=_interactive()) for model in models or names()]
+    killed, total = sum(r.mutants_killed for r in reports), sum(r.mutants_total for r in reports)
+    passed = all(report.passed for report in reports)
+    payload = {
+        "models": [report.to_json() for report in reports],
+        "mutants_killed": killed,
+        "mutants_total": total,
+        "passed": passed,
+    }
+    emit(as_json, payload, "\n\n".join(report.to_text() for report in reports))
+    raise typer.Exit(0 if passed else 1)
+
+
+@app.command()
+def compare(
+    model: str,
+    data: Data,
+    out: Annotated[Path, typer.Option("--out", help="Folder for report.html, pictures and posteriors.")] = Path("out"),
+    engines: Annotated[str | None, typer.Option("--engines", help="Names, separated by commas.")] = None,
+    reference: Annotated[str, typer.Option("--reference", help="Engine to hold the others against.")] = "nuts",
+    budget: Annotated[str, typer.Option("--budget", help="Total time, compilation included: 90, 2m, 1h.")] = "2m",
+    whole: Annotated[bool, typer.Option("--whole", help="Samplers on the whole data, not on a small subset.")] = False,
+    settings: Settings = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Run engines side by side, judge them against a reference, and write a report."""
+    from labelzoo.comparison_run import compare_and_report
+
+    seconds = parse_duration(budget)
+    check_writable(out, folder=True)
+    names = [name.strip() for name in engines.split(",") if name.strip()] if engines else None
+    result = compare_and_report(
+        model, data, out, engines=names, reference=reference, budget=seconds, whole=whole, seed=seed,
+        say=_say, **parse_settings(settings),
+    )  # fmt: skip
+    emit(as_json, result.payload, result.text)
+    raise typer.Exit(1 if result.refuted else 0)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Folder for the report.")] = Path("demo"),
+    budget: Annotated[str, typer.Option("--budget", help="Total time.")] = "2m",
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Show the whole job on the built-in emoji: engines compared, topics, and what to label next."""
+    from labelzoo.comparison_run import demo_run
+
+    seconds = parse_duration(budget)
+    check_writable(out, folder=True)
+    result = demo_run(out, budget=seconds, seed=seed, say=_say)
+    emit(as_json, result.payload, result.text)
+    raise typer.Exit(1 if result.refuted else 0)
+
+
+def _interactive() -> bool:
+    return sys.stderr.isatty()
+
+
+def _say(message: str) -> None:
+    if _interactive():
+        print(message, file=sys.stderr, flush=True)

@@ -1,0 +1,46 @@
+"""What there is: models, engines, hand-derived updates, acquisition functions, built-in data."""
+
+from typing import Any
+
+
+def listing() -> dict[str, Any]:
+    """Return the registries as plain lists of dictionaries."""
+    from labelzoo.acquisition.front import SCORES
+    from labelzoo.data import BUILTIN
+    from labelzoo.models import registry
+
+    models = []
+    for name in registry.names():
+        entry = registry.get(name)
+        engines = [
+            {"name": e.name, "kind": e.kind, "conditionals": list(e.conditionals), "description": e.description}
+            for e in entry.engines.values()
+        ]
+        models.append(
+            {
+                "name": name,
+                "paper": entry.spec.paper,
+                "views": list(entry.spec.views),
+                "settings": {k: list(v) if isinstance(v, tuple) else v for k, v in entry.spec.settings.items()},
+                "engines": engines,
+                "checks": ["draws", "identity", "stationarity", "enumeration"] if entry.updates else [],
+            }
+        )
+    scores = [info._asdict() for info in SCORES]
+    return {"models": models, "acquisition": scores, "datasets": [{"name": name} for name in BUILTIN]}
+
+
+def as_text(payload: dict[str, Any]) -> str:
+    """Return the listing for a terminal."""
+    lines = []
+    for model in payload["models"]:
+        lines += [model["name"], f"  {model['paper']}"]
+        for engine in model["engines"]:
+            lines.append(f"  {engine['name']:<14}{engine['kind']:<8}{engine['description']}")
+            if engine["conditionals"]:
+                lines.append(f"  {'':<22}updates: {', '.join(engine['conditionals'])}")
+        settings = ", ".join(f"{name}={value}" for name, value in model["settings"].items())
+        lines += [f"  settings: {settings}", ""]
+    lines.append("acquisition: " + ", ".join(f"{s['name']} ({s['query']})" for s in payload["acquisition"]))
+    lines.append("built-in data: " + ", ".join(d["name"] for d in payload["datasets"]))
+    return "\n".join(lines)
