@@ -45,7 +45,9 @@ def make_ensemble(probs: Array) -> Ensemble:
     """
     probs = np.asarray(probs, float)
     if probs.ndim != 3 or probs.shape[0] < 2:
-        raise ValueError(f"probs must be (sample, row, labels) with two samples or more, got shape {probs.shape}")
+        raise ValueError(
+            f"probs must be (sample, row, labels) with two samples or more, got shape {probs.shape}"
+        )
     if not (np.isfinite(probs).all() and probs.min(initial=0.0) >= 0 and probs.max(initial=1.0) <= 1):
         raise ValueError("probs must be probabilities between 0 and 1, without NaN")
     if probs.shape[0] < MIN_SAMPLES:

@@ -36,7 +36,9 @@ def top(scores: Array, batch: int, *, seed: int = 0) -> Array:
     return ranked[:batch]
 
 
-def greedy(ensemble: Ensemble, batch: int, *, weights: Array | None = None, seed: int = 0) -> tuple[Array, Array]:
+def greedy(
+    ensemble: Ensemble, batch: int, *, weights: Array | None = None, seed: int = 0
+) -> tuple[Array, Array]:
     """Pick rows one after another, conditioning on each pick before the next.
 
     Returns

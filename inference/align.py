@@ -36,13 +36,16 @@ def align(tree: xr.DataTree, site: str | None = None, dim: str | None = None) ->
         If there is no component dim or no site to match on.
     """
     warnings.warn(
-        "aligned draws are for looking; verdicts use functionals that do not depend on the order", stacklevel=2
+        "aligned draws are for looking; verdicts use functionals that do not depend on the order",
+        stacklevel=2,
     )
     posterior = tree["posterior"].to_dataset()
     dim = dim or next((name for name in ("topic", "component") if name in posterior.dims), None)
     if dim is None or dim not in posterior.dims:
         raise ValueError("the posterior has no dim 'topic' or 'component' to align")
-    site = site or next((str(n) for n, a in posterior.data_vars.items() if dim in a.dims and a.ndim >= 4), None)
+    site = site or next(
+        (str(n) for n, a in posterior.data_vars.items() if dim in a.dims and a.ndim >= 4), None
+    )
     if site is None:
         raise ValueError(f"no site with dim {dim!r} and another event dim to match on")
     order = _permutations(posterior[site].transpose("chain", "draw", dim, ...).values)

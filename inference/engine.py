@@ -121,5 +121,7 @@ class Engine:
                 f"{spec.name}: engine {self.name!r} knows no setting {', '.join(map(repr, unknown))}; "
                 f"settings: {', '.join(sorted(spec.settings))}; options: {', '.join(sorted(self.options))}"
             )
-        program = spec.resolve({**self.overrides, **{k: v for k, v in settings.items() if k in spec.settings}})
+        program = spec.resolve(
+            {**self.overrides, **{k: v for k, v in settings.items() if k in spec.settings}}
+        )
         return program, {**self.options, **{k: v for k, v in settings.items() if k in self.options}}

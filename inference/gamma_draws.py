@@ -1,11 +1,13 @@
 r"""Gamma draws in cache-sized blocks, exact for every shape, and their logarithms for small shapes.
 
-Marsaglia and Tsang (2000), "A simple method for generating gamma variables", ACM Transactions on Mathematical
-Software 26(3): with :math:`d = \alpha - 1/3` and :math:`z = x / (3 \sqrt d)`, :math:`x` standard normal, the
-proposal :math:`d (1 + z)^3` is accepted when
-:math:`\log u < x^2/2 + d - d (1+z)^3 + 3 d \log(1 + z)`. Since :math:`x^2 / 2 = 9 d z^2 / 2`, the right-hand side
-equals :math:`d\,[3 (\log(1+z) - z + z^2/2) - z^3]`, which keeps its digits when :math:`\alpha` is large.
+Marsaglia and Tsang (2000), "A simple method for generating gamma variables", ACM Transactions on
+Mathematical Software 26(3): with :math:`d = \alpha - 1/3` and :math:`z = x / (3 \sqrt d)`, :math:`x`
+standard normal, the proposal :math:`d (1 + z)^3` is accepted when :math:`\log u < x^2/2 + d - d (1+z)^3 + 3
+d \log(1 + z)`. Since :math:`x^2 / 2 = 9 d z^2 / 2`, the right-hand side equals :math:`d\,[3 (\log(1+z) - z
++ z^2/2) - z^3]`, which keeps its digits when :math:`\alpha` is large.
 """
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +19,7 @@ _SERIES_TERMS = 12
 
 
 def _log_acceptance(d: jax.Array, z: jax.Array) -> jax.Array:
-    """Log acceptance rate of the proposal ``d (1 + z)^3``: a series in z near 0, the closed form elsewhere."""
+    """Log acceptance rate of the proposal ``d (1 + z)^3``: a series near z = 0, else the closed form."""
     near = jnp.abs(z) < _SERIES_BELOW
     small = jnp.where(near, z, 0)
     series = jnp.zeros_like(z)
@@ -42,7 +44,7 @@ def unit_gamma_block(key: jax.Array, alpha: jax.Array, active: jax.Array | None 
     return rejection_draws(key, _propose_ratio, (alpha,), active) * (alpha - 1 / 3)
 
 
-def _safe_alpha(alpha) -> tuple[jax.Array, jax.Array]:
+def _safe_alpha(alpha: Any) -> tuple[jax.Array, jax.Array]:
     """Return alpha as a floating array with bad entries replaced by 1, and the mask of good entries."""
     alpha = jnp.asarray(alpha)
     if not jnp.issubdtype(alpha.dtype, jnp.floating):
@@ -51,7 +53,7 @@ def _safe_alpha(alpha) -> tuple[jax.Array, jax.Array]:
     return jnp.where(good, alpha, 1), good
 
 
-def blocked_gamma(key: jax.Array, alpha) -> jax.Array:
+def blocked_gamma(key: jax.Array, alpha: Any) -> jax.Array:
     """Draw Gamma variates with unit rate, about ten times faster than ``jax.random.gamma`` on a CPU.
 
     Parameters
@@ -77,7 +79,7 @@ def blocked_gamma(key: jax.Array, alpha) -> jax.Array:
     return jnp.where(good, jnp.maximum(draws, jnp.finfo(safe.dtype).tiny), jnp.nan)
 
 
-def blocked_log_gamma(key: jax.Array, alpha) -> jax.Array:
+def blocked_log_gamma(key: jax.Array, alpha: Any) -> jax.Array:
     """Draw the logarithm of Gamma variates with unit rate; finite for shapes as small as 1e-30.
 
     Uses ``log Gamma(a) = log Gamma(a + 1) + log(U) / a`` below shape 1 (Marsaglia and Tsang 2000, section 6).

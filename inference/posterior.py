@@ -57,7 +57,9 @@ def to_datatree(
         If a site's shape does not fit its dims: the message names site, dim and both lengths.
     """
     coords = _coords(data)
-    groups: dict[str, xr.Dataset] = {"posterior": _dataset(result.draws, spec.dims, coords, ("chain", "draw"))}
+    groups: dict[str, xr.Dataset] = {
+        "posterior": _dataset(result.draws, spec.dims, coords, ("chain", "draw"))
+    }
     if result.sample_stats:
         groups["sample_stats"] = _dataset(result.sample_stats, {}, {}, ("chain", "draw"))
     if result.optimization:
@@ -65,7 +67,10 @@ def to_datatree(
     groups["observed_data"] = _observed(data)
     groups["constant_data"] = _dataset(spec.constants(dict(inputs)), spec.dims, coords, ())
     for name in ("posterior", "observed_data"):
-        groups[name].attrs = {"inference_library": "labelzoo", "inference_library_version": version("labelzoo")}
+        groups[name].attrs |= {
+            "inference_library": "labelzoo",
+            "inference_library_version": version("labelzoo"),
+        }
     tree = xr.DataTree.from_dict(groups)
     tree.attrs = _attrs(spec, engine, data, settings, options, result, rng_key)
     return tree
@@ -101,7 +106,10 @@ def _attrs(
         "label_names": json.dumps(list(data.label_names)),
         "versions": json.dumps({name: version(name) for name in ("labelzoo", "numpyro", "jax", "arviz")}),
     }
-    return {**attrs, **{k: v if isinstance(v, int | float | str) else json.dumps(v) for k, v in result.attrs.items()}}
+    return {
+        **attrs,
+        **{k: v if isinstance(v, int | float | str) else json.dumps(v) for k, v in result.attrs.items()},
+    }
 
 
 def _plain(mapping: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,12 +175,15 @@ def _observed(data: Any) -> xr.Dataset:
         "Y_indices": xr.DataArray(np.asarray(Y.indices, np.int64), dims="Y_nnz"),
         "Y_indptr": xr.DataArray(np.asarray(Y.indptr, np.int64), dims="Y_ptr"),
     }
+    attrs = {}
     if data.missing is not None:
-        rows, labels = data.missing_cells()
-        values["missing_rows"] = xr.DataArray(np.asarray(rows, np.int64), dims="missing_nnz")
-        values["missing_labels"] = xr.DataArray(np.asarray(labels, np.int64), dims="missing_nnz")
+        rows, labels = data.missing.cells
+        values["missing_rows"] = xr.DataArray(np.asarray(data.missing.rows, np.int8), dims="obs")
+        values["missing_cell_row"] = xr.DataArray(np.asarray(rows, np.int64), dims="missing_nnz")
+        values["missing_cell_label"] = xr.DataArray(np.asarray(labels, np.int64), dims="missing_nnz")
+        attrs["missing_cells_are"] = data.missing.cells_are
     names = {"obs": list(data.example_names), "labels": list(data.label_names)}
-    return xr.Dataset(values, coords=names)
+    return xr.Dataset(values, coords=names, attrs=attrs)
 
 
 def save(tree: xr.DataTree, path: str | os.PathLike[str]) -> Path:

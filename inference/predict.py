@@ -35,7 +35,8 @@ def point_draws(tree: xr.DataTree, num_draws: int | None = None, seed: int = 0) 
     if num_draws is not None and num_draws < total:
         keep = np.linspace(0, total - 1, num_draws).round().astype(int)  # type: ignore[assignment]
     return {
-        str(name): array.values.reshape(total, *array.shape[2:])[keep] for name, array in posterior.data_vars.items()
+        str(name): array.values.reshape(total, *array.shape[2:])[keep]
+        for name, array in posterior.data_vars.items()
     }
 
 

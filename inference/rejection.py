@@ -1,10 +1,10 @@
 """Vectorised rejection sampling in blocks: the loop that every exact sampler here shares.
 
 A rejection sampler in a single program must keep proposing until the unluckiest element is done. Over a
-million elements at once that multiplies the work by the worst case, and every temporary leaves the cache. The
-driver below cuts the elements into blocks that fit the cache, proposes once for a whole block, then gathers the
-few rejected elements into a short array and finishes those alone, so that an element costs about one proposal
-over its acceptance rate.
+million elements at once that multiplies the work by the worst case, and every temporary leaves the cache.
+The driver below cuts the elements into blocks that fit the cache, proposes once for a whole block, then
+gathers the few rejected elements into a short array and finishes those alone, so that an element costs
+about one proposal over its acceptance rate.
 """
 
 from collections.abc import Callable
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 Params = tuple[jax.Array, ...]
 Propose = Callable[..., tuple[jax.Array, jax.Array]]
+State = tuple[jax.Array, jax.Array, jax.Array]
 
 CPU_BLOCK = 8192
 ACCELERATOR_BLOCK = 1 << 20
@@ -25,7 +26,9 @@ def block_length() -> int:
     return CPU_BLOCK if jax.default_backend() == "cpu" else ACCELERATOR_BLOCK
 
 
-def map_blocks(draw: Callable[..., jax.Array], key: jax.Array, params: Params, fill: tuple[float, ...]):
+def map_blocks(
+    draw: Callable[..., jax.Array], key: jax.Array, params: Params, fill: tuple[float, ...]
+) -> jax.Array:
     """Apply ``draw(key, *params)`` to equal flat blocks of ``params``, each with its own key.
 
     Parameters
@@ -60,26 +63,30 @@ def map_blocks(draw: Callable[..., jax.Array], key: jax.Array, params: Params, f
     return drawn.reshape(-1)[:size].reshape(shape)
 
 
-def _until_accepted(key: jax.Array, propose: Propose, params: Params, value: jax.Array, todo: jax.Array):
+def _until_accepted(
+    key: jax.Array, propose: Propose, params: Params, value: jax.Array, todo: jax.Array
+) -> jax.Array:
     """Propose for every element until none of ``todo`` is left; unfinished ones become NaN."""
 
-    def body(state):
+    def body(state: State) -> State:
         round_, value, todo = state
         proposal, accepted = propose(jax.random.fold_in(key, round_), *params)
         return round_ + 1, jnp.where(todo & accepted, proposal, value), todo & ~accepted
 
-    def unfinished(state):
+    def unfinished(state: State) -> jax.Array:
         return jnp.any(state[2]) & (state[0] < MAX_ROUNDS)
 
     _, value, todo = jax.lax.while_loop(unfinished, body, (jnp.int32(1), value, todo))
     return jnp.where(todo, jnp.nan, value)
 
 
-def _finish_few(key: jax.Array, propose: Propose, params: Params, value: jax.Array, todo: jax.Array, few: int):
+def _finish_few(
+    key: jax.Array, propose: Propose, params: Params, value: jax.Array, todo: jax.Array, few: int
+) -> jax.Array:
     """Repeat: gather up to ``few`` rejected elements, propose until they are accepted, write them back."""
     length = todo.size
 
-    def body(state):
+    def body(state: State) -> State:
         round_, value, todo = state
         where = jnp.nonzero(todo, size=few, fill_value=length)[0]
         chosen = tuple(p.at[where].get(mode="clip") for p in params)
@@ -94,7 +101,9 @@ def _finish_few(key: jax.Array, propose: Propose, params: Params, value: jax.Arr
     return value
 
 
-def rejection_draws(key: jax.Array, propose: Propose, params: Params, active: jax.Array | None = None):
+def rejection_draws(
+    key: jax.Array, propose: Propose, params: Params, active: jax.Array | None = None
+) -> jax.Array:
     """Draw one accepted proposal an element of a flat block.
 
     Parameters

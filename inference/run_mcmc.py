@@ -97,7 +97,10 @@ def run_mcmc(
         parts.append(_run(mcmc, mcmc.last_state.rng_key, stats, inputs, rename or {}))
     finished = time.perf_counter()
     draws, sample_stats = (
-        {name: np.concatenate([part[i][name] for part in parts], axis=1)[:, :num_samples] for name in parts[0][i]}
+        {
+            name: np.concatenate([part[i][name] for part in parts], axis=1)[:, :num_samples]
+            for name in parts[0][i]
+        }
         for i in (0, 1)
     )
     draws = {name: value for name, value in draws.items() if name not in drop}

@@ -116,17 +116,14 @@ def arrivals_collapsed(X: Array, positives: Cells, negatives: Negatives, **globa
     numpyro.factor("collapsed", log_topic + _gamma_integral(counts, r, X @ weights.T, exposure))
 
 
+def counts_observed(X: Array, positives: Cells, negatives: Negatives, **globals_: Any) -> None:
+    """Topic counts of every positive explicit (eqs. 7-11), those of the missing cells summed out."""
+    _counts_explicit(X, positives, negatives, globals_)
+
+
 def counts(X: Array, positives: Cells, negatives: Negatives, **globals_: Any) -> None:
-    """Topic counts of every positive explicit (eqs. 7-11), and of the missing cells as one sum a topic."""
-    topics, weights, r = globals_prior(X, **globals_)
-    psi = X @ weights.T
-    with numpyro.plate("obs", X.shape[0]):
-        embedding = numpyro.sample("embedding", dist.Gamma(r, jnp.exp(-psi)).to_event(1))
-    rates = positive_rates(topics, embedding, positives)
-    with numpyro.plate("positive", positives.row.shape[0]):
-        m = numpyro.sample("counts", dist.Poisson(rates).to_event(1))
-    numpyro.factor("at_least_one", jnp.where((m.sum(axis=1) > 0).all(), 0.0, -jnp.inf))
-    numpyro.factor("negatives", -(negative_mass(topics, negatives) * embedding).sum())
+    """`counts_observed` with the counts of the missing cells explicit too, as one sum over rows a topic."""
+    topics, embedding = _counts_explicit(X, positives, negatives, globals_)
     hidden = missing_embedding(embedding, positives, negatives, topics.shape[1])
     with numpyro.plate("topic", topics.shape[0]):
         numpyro.sample("hidden_counts", dist.Poisson(topics * hidden).to_event(1))
@@ -173,6 +170,21 @@ def _gamma_integral(counts: Array, r: Array, psi: Array, exposure: Array) -> Arr
     return (gammaln(b) - gammaln(r) - r * psi - b * jnp.logaddexp(jnp.log(exposure), -psi)).sum()
 
 
+def _counts_explicit(
+    X: Array, positives: Cells, negatives: Negatives, globals_: Mapping[str, Any]
+) -> tuple[Array, Array]:
+    topics, weights, r = globals_prior(X, **globals_)
+    psi = X @ weights.T
+    with numpyro.plate("obs", X.shape[0]):
+        embedding = numpyro.sample("embedding", dist.Gamma(r, jnp.exp(-psi)).to_event(1))
+    rates = positive_rates(topics, embedding, positives)
+    with numpyro.plate("positive", positives.row.shape[0]):
+        m = numpyro.sample("counts", dist.Poisson(rates).to_event(1))
+    numpyro.factor("at_least_one", jnp.where((m.sum(axis=1) > 0).all(), 0.0, -jnp.inf))
+    numpyro.factor("negatives", -(negative_mass(topics, negatives) * embedding).sum())
+    return topics, embedding
+
+
 def _counts_collapsed(
     X: Array, positives: Cells, negatives: Negatives, globals_: Mapping[str, Any]
 ) -> tuple[Array, Array, Array, Array, Array]:
@@ -191,6 +203,7 @@ VIEWS = {
     "summed": summed,
     "arrivals": arrivals,
     "arrivals_collapsed": arrivals_collapsed,
+    "counts_observed": counts_observed,
     "counts": counts,
     "counts_tables": counts_tables,
     "counts_polya_gamma": counts_polya_gamma,

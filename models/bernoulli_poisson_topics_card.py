@@ -273,6 +273,7 @@ spec = ModelSpec(
     simulate=simulate,
     tiny={"num_obs": 5, "num_features": 2, "num_labels": 4, "num_topics": 2},
     default={"num_obs": 100, "num_features": 5, "num_labels": 20, "num_topics": 3},
+    small_settings={"num_topics": 3, "topic_concentration": 0.5, "shape": 1.0},
     paper="Rai, Hu, Henao, Carin: Large-scale Bayesian multi-label learning via topic-based label embeddings, NIPS 2015",
     equations="eqs. 1-19",
 )

@@ -40,34 +40,62 @@ class Negatives(NamedTuple):
     sign: Array
 
 
+BLOCK_CELLS = 1_000_000
+"""Cells looked at together while zeros are listed."""
+
+
 def list_cells(data: Any) -> tuple[Cells, Negatives]:
-    """List the positives and the negatives of `data` (LabelData); memory follows the shorter lists."""
+    """List the positives and the observed zeros of `data` (LabelData); memory follows the shorter lists."""
     Y = data.Y
     n, num_labels = Y.shape
-    degree = np.diff(Y.indptr)
-    positives = Cells(np.repeat(np.arange(n), degree).astype(np.int32), Y.indices.astype(np.int32))
-    other_row, other_label = positives.row, positives.label
-    unlabelled = np.zeros(n, bool)
-    if data.missing is not None:
-        missing_row, missing_label = data.missing_cells()
-        unlabelled = data.missing.rows
-        partly = ~unlabelled[missing_row]
-        other_row = np.concatenate([other_row, missing_row[partly].astype(np.int32)])
-        other_label = np.concatenate([other_label, missing_label[partly].astype(np.int32)])
-    other = np.bincount(other_row, minlength=n)
-    list_zeros = (other > num_labels // 2) & ~unlabelled
-    keep = ~list_zeros[other_row]
-    rows, labels = [other_row[keep]], [other_label[keep]]
-    signs = [-np.ones(int(keep.sum()))]
-    for row in np.flatnonzero(list_zeros):
-        zeros = np.setdiff1d(np.arange(num_labels, dtype=np.int32), other_label[other_row == row])
-        rows.append(np.full(zeros.size, row, np.int32))
-        labels.append(zeros)
-        signs.append(np.ones(zeros.size))
-    row, label, sign = np.concatenate(rows), np.concatenate(labels), np.concatenate(signs)
-    order = np.argsort(row, kind="stable")
-    base = (~list_zeros & ~unlabelled).astype(float)
-    return positives, Negatives(base, row[order], label[order], sign[order])
+    row = np.repeat(np.arange(n, dtype=np.int32), np.diff(Y.indptr))
+    positives = Cells(row, Y.indices.astype(np.int32))
+    other, observed, by_observed, unlabelled = _split_missing(data, positives, n)
+    counts = np.bincount(other.row, minlength=n)
+    by_zero = (counts > num_labels // 2) & ~unlabelled & ~by_observed
+    complement = ~(by_zero | by_observed | unlabelled)
+    zeros = _other_cells(other, by_zero, num_labels)
+    kept = complement[other.row]
+    rows = np.concatenate([other.row[kept], observed.row, zeros.row])
+    labels = np.concatenate([other.label[kept], observed.label, zeros.label])
+    signs = np.concatenate([-np.ones(int(kept.sum())), np.ones(observed.row.size + zeros.row.size)])
+    order = np.argsort(rows, kind="stable")
+    return positives, Negatives(complement.astype(float), rows[order], labels[order], signs[order])
+
+
+def _split_missing(data: Any, positives: Cells, n: int) -> tuple[Cells, Cells, np.ndarray, np.ndarray]:
+    """Return (positives and missing cells, zeros that the data list, rows so listed, rows without labels)."""
+    nothing = Cells(np.zeros(0, np.int32), np.zeros(0, np.int32))
+    if data.missing is None:
+        return positives, nothing, np.zeros(n, bool), np.zeros(n, bool)
+    listed = Cells(*(part.astype(np.int32) for part in data.missing.cells))
+    if data.missing.cells_are == "missing":
+        joined = Cells(*(np.concatenate(pair) for pair in zip(positives, listed, strict=True)))
+        return joined, nothing, np.zeros(n, bool), data.missing.rows
+    width = np.int64(data.num_labels)
+    positive = np.isin(listed.row * width + listed.label, positives.row * width + positives.label)
+    by_observed = np.zeros(n, bool)
+    by_observed[listed.row] = True
+    return positives, Cells(listed.row[~positive], listed.label[~positive]), by_observed, data.missing.rows
+
+
+def _other_cells(cells: Cells, rows: np.ndarray, num_labels: int) -> Cells:
+    """List the cells of the flagged rows that are not in `cells`, a block of rows at a time."""
+    chosen = np.flatnonzero(rows)
+    out_row, out_label = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
+    position = np.full(rows.size, -1)
+    step = max(1, BLOCK_CELLS // num_labels)
+    for start in range(0, chosen.size, step):
+        block = chosen[start : start + step]
+        position[:] = -1
+        position[block] = np.arange(block.size)
+        at = position[cells.row]
+        free = np.ones((block.size, num_labels), bool)
+        free[at[at >= 0], cells.label[at >= 0]] = False
+        found, label = np.nonzero(free)
+        out_row.append(block[found].astype(np.int32))
+        out_label.append(label.astype(np.int32))
+    return Cells(np.concatenate(out_row), np.concatenate(out_label))
 
 
 def negative_mass(topics: Array, negatives: Negatives) -> Array:

@@ -95,6 +95,8 @@ class ModelSpec:
         with the reason in `no_simulate`.
     tiny, default : mapping
         Sizes for checks and for examples.
+    small_settings : mapping
+        Settings for a comparison on a small subset, chosen so that a reference sampler converges there.
     paper, equations : str
         What is implemented, and where it stands.
     """
@@ -112,6 +114,7 @@ class ModelSpec:
     no_simulate: str = ""
     tiny: Mapping[str, int] = field(default_factory=dict)
     default: Mapping[str, int] = field(default_factory=dict)
+    small_settings: Mapping[str, Any] = field(default_factory=dict)
     paper: str = ""
     equations: str = ""
 
@@ -121,10 +124,12 @@ class ModelSpec:
         for site, names in self.dims.items():
             unknown = [name for name in names if name not in ALLOWED_DIMS]
             if unknown:
-                raise ValueError(f"model {self.name!r}: site {site!r} has dims {unknown} outside ALLOWED_DIMS")
+                raise ValueError(
+                    f"model {self.name!r}: site {site!r} has dims {unknown} outside ALLOWED_DIMS"
+                )
             if len(set(names)) < len(names):
                 raise ValueError(f"model {self.name!r}: site {site!r} repeats a dim: {names}")
-        for attribute in ("views", "settings", "dims", "tiny", "default"):
+        for attribute in ("views", "settings", "dims", "tiny", "default", "small_settings"):
             object.__setattr__(self, attribute, MappingProxyType(dict(getattr(self, attribute))))
 
     def resolve(self, overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,9 +18,16 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from numpyro.distributions import Categorical, Gamma
 
-from labelzoo.inference.bernoulli_poisson_topics import mutants
+from labelzoo.inference.bernoulli_poisson_topics.mutants import (
+    altered,
+    at_inputs,
+    at_state,
+    whole_exposure,
+    wrong_topic,
+)
 from labelzoo.inference.bernoulli_poisson_topics.shape_weights_hmc import (
-    shape_and_weights_kernel,
+    reference_whitening,
+    shape_and_weights_move,
     shape_and_weights_target,
 )
 from labelzoo.inference.bernoulli_poisson_topics.starts_mcmc import (
@@ -29,11 +36,12 @@ from labelzoo.inference.bernoulli_poisson_topics.starts_mcmc import (
     State,
     log_rates,
     log_topics_of,
+    precision_of,
     precision_update,
     shape_of,
 )
 from labelzoo.inference.distributions import FirstArrival, TiltedDirichlet, tilted_dirichlet_step
-from labelzoo.inference.update import Claim, Update
+from labelzoo.inference.update import Mutant, Update
 from labelzoo.models.label_cells import exposed_embedding, exposed_mass
 
 
@@ -85,7 +93,7 @@ def topics_step(key: Array, state: State, inputs: Inputs) -> dict[str, Array]:
     return {**state, "topics": step.v, "log_topics": step.log_v, "topics_accepted": step.accepted}
 
 
-def embedding_given_rest(state: State, inputs: Inputs) -> Gamma:
+def embedding_given_arrivals(state: State, inputs: Inputs) -> Gamma:
     """Return u_nk | t, z, V, W, r ~ Gamma(r_k + m_nk, rate s_nk + exp(-psi_nk)), eq. 13 with exposures."""
     psi = inputs["X"] @ state["weights"].T
     concentration = shape_of(state, inputs) + counts_by_row(state, inputs)
@@ -94,24 +102,148 @@ def embedding_given_rest(state: State, inputs: Inputs) -> Gamma:
 
 def shape_and_weights_given_arrivals(state: State, inputs: Inputs) -> Callable[..., Array]:
     """Return the log density of (r, W) given (t, z, V, tau), the embedding integrated out."""
-    return shape_and_weights_target(
-        counts_by_row(state, inputs), row_exposure(state, inputs), state, inputs
-    )
+    return shape_and_weights_target(counts_by_row(state, inputs), row_exposure(state, inputs), state, inputs)
 
 
 def shape_and_weights_step(key: Array, state: State, inputs: Inputs) -> dict[str, Array]:
-    """Make one HMC step of every (r_k, w_k) with a mass from this very state's counts, then held fixed.
+    """Make one HMC step of every (r_k, w_k) given (t, z, V, tau).
 
-    For checks of invariance, `state` may carry ``whitening``, the fixed inverse root of the mass.
+    The mass is ``state["whitening"]``, fixed after the warm-up; where absent, that at w = 0 and the prior
+    mean of r, which does not depend on the block either.
     """
-    return shape_and_weights_kernel(
-        key, counts_by_row(state, inputs), row_exposure(state, inputs), state, inputs
-    )
+    counts, exposure = counts_by_row(state, inputs), row_exposure(state, inputs)
+    whitening = state.get("whitening")
+    if whitening is None:
+        whitening = reference_whitening(counts, exposure, state, inputs)
+    return shape_and_weights_move(key, counts, exposure, whitening, state, inputs)
 
 
-def _with(given: Callable[..., Claim], **changed: Callable[[State, Inputs], Any]) -> Callable[..., Claim]:
-    """Return `given` computed at a state with some entries replaced."""
-    return lambda state, inputs: given({**state, **{k: f(state, inputs) for k, f in changed.items()}}, inputs)
+def _density_in_log_shape(claim: Any, state: State, inputs: Inputs) -> Any:
+    return lambda block: claim(block) + jnp.log(shape_of(block, inputs)).sum()
 
 
-ARRIVAL_UPDATES: tuple[Update, ...] = ()
+def _without_embedding(state: State, inputs: Inputs) -> Array:
+    return jnp.ones_like(state["embedding"])
+
+
+ARRIVAL_UPDATES: tuple[Update, ...] = (
+    Update(
+        name="first_arrivals_given_rest",
+        sites=("arrival_time", "arrival_topic"),
+        view="arrivals",
+        given=first_arrivals_given_rest,
+        mutants=(
+            Mutant(
+                "topics chosen without the embedding",
+                at_state(first_arrivals_given_rest, embedding=_without_embedding),
+            ),
+            Mutant(
+                "times uniform",
+                altered(
+                    first_arrivals_given_rest,
+                    lambda claim, state, inputs: {
+                        **claim,
+                        "arrival_time": FirstArrival(0.0 * claim["arrival_time"].rate),
+                    },
+                ),
+            ),
+            Mutant(
+                "rate of one topic instead of the sum",
+                altered(
+                    first_arrivals_given_rest,
+                    lambda claim, state, inputs: {
+                        **claim,
+                        "arrival_time": FirstArrival(jnp.exp(claim["arrival_topic"].logits[:, 0])),
+                    },
+                ),
+            ),
+        ),
+        equation="this project (replaces eqs. 10-11)",
+    ),
+    Update(
+        name="topics_given_arrivals",
+        sites=("topics",),
+        view="arrivals",
+        given=topics_given_arrivals,
+        kernel=topics_step,
+        mutants=(
+            Mutant(
+                "exposure 1 instead of t at a positive",
+                at_state(topics_given_arrivals, arrival_time=whole_exposure),
+            ),
+            Mutant(
+                "prior forgotten", at_inputs(topics_given_arrivals, topic_concentration=lambda inputs: 1.0)
+            ),
+            Mutant("counts of the wrong topic", at_state(topics_given_arrivals, arrival_topic=wrong_topic)),
+            Mutant(
+                "tilt forgotten: Dirichlet",
+                altered(
+                    topics_given_arrivals,
+                    lambda d, state, inputs: TiltedDirichlet(d.concentration, 0.0 * d.tilt),
+                ),
+            ),
+        ),
+        equation="this project (replaces eq. 11)",
+    ),
+    Update(
+        name="shape_and_weights_given_arrivals",
+        sites=("shape", "weights"),
+        view="arrivals_collapsed",
+        given=shape_and_weights_given_arrivals,
+        kernel=shape_and_weights_step,
+        mutants=(
+            Mutant(
+                "Jacobian of log r left in", altered(shape_and_weights_given_arrivals, _density_in_log_shape)
+            ),
+            Mutant(
+                "exposure 1 instead of t",
+                at_state(shape_and_weights_given_arrivals, arrival_time=whole_exposure),
+            ),
+            Mutant(
+                "stale topics: uniform",
+                at_state(
+                    shape_and_weights_given_arrivals,
+                    topics=lambda state, inputs: jnp.full_like(state["topics"], 1.0 / inputs["num_labels"]),
+                ),
+            ),
+            Mutant(
+                "half of the weight prior dropped",
+                altered(
+                    shape_and_weights_given_arrivals,
+                    lambda claim, state, inputs: (
+                        lambda block: (
+                            claim(block) - 0.5 * (block["weights"] ** 2 @ precision_of(state, inputs)).sum()
+                        )
+                    ),
+                ),
+            ),
+        ),
+        equation="eqs. 14-16 with Polya-Gamma variables and table counts integrated out",
+    ),
+    Update(
+        name="embedding_given_arrivals",
+        sites=("embedding",),
+        view="arrivals",
+        given=embedding_given_arrivals,
+        mutants=(
+            Mutant(
+                "scale for rate",
+                altered(embedding_given_arrivals, lambda d, s, i: Gamma(d.concentration, 1.0 / d.rate)),
+            ),
+            Mutant(
+                "one count too many",
+                altered(embedding_given_arrivals, lambda d, s, i: Gamma(d.concentration + 1.0, d.rate)),
+            ),
+            Mutant(
+                "exposure 1 instead of t", at_state(embedding_given_arrivals, arrival_time=whole_exposure)
+            ),
+            Mutant(
+                "sign of psi",
+                at_state(embedding_given_arrivals, weights=lambda state, inputs: -state["weights"]),
+            ),
+        ),
+        equation="eq. 13",
+    ),
+    precision_update("arrivals"),
+)
+"""In the order of the sweep."""

@@ -79,7 +79,9 @@ def em_data(inputs: Mapping[str, Any], *, positives_only: bool = False, dtype: A
     positives, negatives = inputs["positives"], inputs["negatives"]
     row, label = np.asarray(positives.row), np.asarray(positives.label)
     num_topics = inputs["num_topics"]
-    exposure = None if positives_only else _exposure(row, label, negatives, inputs["num_labels"], num_topics, dtype)
+    exposure = (
+        None if positives_only else _exposure(row, label, negatives, inputs["num_labels"], num_topics, dtype)
+    )
     precision = inputs["precision"]
     return EMData(
         jnp.asarray(inputs["X"], dtype),

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import Gamma
 
+from labelzoo.inference.gamma_draws import blocked_log_gamma
 from labelzoo.inference.update import Mutant, Update
 from labelzoo.models.label_cells import Cells, negative_mass
 
@@ -95,6 +96,17 @@ def _start_shape(key: Array, inputs: Inputs) -> Array:
 def kept_sites(sites: State, inputs: Inputs) -> dict[str, Array]:
     """Return what is stored of a state: no auxiliary variables, no logarithms."""
     return {name: sites[name] for name in KEPT if name in sites}
+
+
+def draw_embedding(
+    key: Array, counts: Array, exposure: Array, sites: State, inputs: Inputs
+) -> dict[str, Array]:
+    """Draw log U from Gamma(r + m, s + e^-psi) in logs, so that neither a tiny shape nor a huge rate hurts."""
+    psi = inputs["X"] @ sites["weights"].T
+    log_rate = jnp.logaddexp(jnp.log(exposure), -psi)
+    log_u = blocked_log_gamma(key, shape_of(sites, inputs) + counts) - log_rate
+    log_u = jnp.maximum(log_u, jnp.finfo(log_u.dtype).min / 8)
+    return {**sites, "log_embedding": log_u, "embedding": jnp.exp(log_u)}
 
 
 def _precision_claim(a_scale: float, b_scale: float, flat: bool = False) -> Any:

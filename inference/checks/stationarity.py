@@ -9,6 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+import numpy as np
+
+from labelzoo.inference.checks.programs import checked_jit
+from labelzoo.inference.checks.report import CheckResult
+
 Params = Any
 """A pytree of float arrays in unconstrained (or interior) coordinates."""
 
@@ -41,3 +47,29 @@ class StationarityCase:
     fixed_point: FixedPoint
     objective: Callable[[Params, Mapping[str, Any]], Any]
     mutants: tuple[tuple[str, FixedPoint], ...] = ()
+
+
+THRESHOLD = 1e-6
+"""Largest absolute gradient in any leaf at a right fixed point."""
+MUTANT_FLOOR = 100 * THRESHOLD
+"""A wrong fixed point must leave at least this much, so that no limit between the two is a near thing."""
+
+
+def largest_gradient(case: StationarityCase, fixed_point: FixedPoint, inputs: Mapping[str, Any]) -> tuple[float, str]:
+    """Return the largest absolute gradient of the objective at a fixed point and the leaf that has it."""
+    params = fixed_point(inputs)
+    gradient = checked_jit(jax.grad(lambda p: case.objective(p, inputs)))(params)
+    worst, where = 0.0, ""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
+        value = np.abs(np.asarray(leaf)).max(initial=0.0)
+        value = float(value) if np.isfinite(value) else np.inf
+        if value >= worst:
+            worst, where = value, jax.tree_util.keystr(path)
+    return worst, where
+
+
+def check_stationarity(case: StationarityCase, inputs: Mapping[str, Any], data: str) -> CheckResult:
+    """Check that the gradient vanishes where the engine stops."""
+    worst, where = largest_gradient(case, case.fixed_point, inputs)
+    detail = f"{case.name}: largest gradient at the fixed point is that of {where or 'the parameter'} ({data} data)"
+    return CheckResult(case.engine, "stationarity", where, worst < THRESHOLD, worst, THRESHOLD, detail)

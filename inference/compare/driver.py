@@ -175,12 +175,19 @@ def _row(
         row |= {"max_rhat": float(np.nanmax(own.rhat)), "ess_per_second": float(np.nanmin(ess)) / run}
     if name == reference:
         state = "converged" if converged(own) else "not converged"
-        row["verdict"] = f"reference: {state} (R-hat {np.nanmax(own.rhat):.3f}, minimum ESS {np.nanmin(own.ess_bulk):.0f})"
+        row["verdict"] = (
+            f"reference: {state} (R-hat {np.nanmax(own.rhat):.3f}, minimum ESS {np.nanmin(own.ess_bulk):.0f})"
+        )
         return row
     usable = ref is not None and converged(ref)
     gap = difference(own, ref, kind) if usable and ref is not None else None
     if gap is not None:
-        row |= {"max_z": gap.max_z, "max_difference": gap.max_difference, "upper": gap.upper, "sd_ratio": gap.sd_ratio}
+        row |= {
+            "max_z": gap.max_z,
+            "max_difference": gap.max_difference,
+            "upper": gap.upper,
+            "sd_ratio": gap.sd_ratio,
+        }
     if ref is not None and not usable:
         row["verdict"] = "no verdict: reference not converged"
     else:

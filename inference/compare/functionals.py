@@ -23,7 +23,9 @@ def evaluate(spec: ModelSpec, tree: xr.DataTree, inputs: Mapping[str, Any]) -> t
     posterior = tree["posterior"]
     chains, count = posterior.sizes["chain"], posterior.sizes["draw"]
     with jax.enable_x64(True):
-        mapped = jax.jit(lambda d: jax.lax.map(lambda one: spec.functionals(one, inputs), d, batch_size=64))(draws)
+        mapped = jax.jit(lambda d: jax.lax.map(lambda one: spec.functionals(one, inputs), d, batch_size=64))(
+            draws
+        )
     columns, names = [], []
     for name, values in mapped.items():
         flat = np.asarray(values).reshape(chains, count, -1)
@@ -43,7 +45,12 @@ def marginal_log_score(tree: xr.DataTree, data: Any, num_draws: int = 200) -> Ar
 
 
 def joint_log_score(
-    spec: ModelSpec, tree: xr.DataTree, data: Any, inputs: Mapping[str, Any], num_draws: int = 100, seed: int = 0
+    spec: ModelSpec,
+    tree: xr.DataTree,
+    data: Any,
+    inputs: Mapping[str, Any],
+    num_draws: int = 100,
+    seed: int = 0,
 ) -> Array:
     """Return log p(y* | x*, training data) per row, the labels of a row jointly: (row,), nats.
 
@@ -57,7 +64,9 @@ def joint_log_score(
     keys = jax.random.split(jax.random.key(seed), samples)
     log_score = spec.log_score
     with jax.enable_x64(True):
-        scores = jax.jit(lambda d, k: jax.lax.map(lambda one: log_score(one[0], inputs, one[1]), (d, k)))(draws, keys)
+        scores = jax.jit(lambda d, k: jax.lax.map(lambda one: log_score(one[0], inputs, one[1]), (d, k)))(
+            draws, keys
+        )
     return logsumexp(np.asarray(scores), axis=0) - np.log(samples)
 
 

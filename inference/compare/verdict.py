@@ -102,7 +102,9 @@ def difference(engine: Moments, reference: Moments, kind: str) -> Difference:
     )
 
 
-def verdict(kind: str, engine: Moments, reference: Moments | None, found: Difference | None, name: str) -> str:
+def verdict(
+    kind: str, engine: Moments, reference: Moments | None, found: Difference | None, name: str
+) -> str:
     """Return one sentence; it starts with 'agrees', 'refuted', 'approximation', 'reference' or 'no verdict'."""
     if reference is None or found is None:
         return f"no verdict: no {name} reference was run"

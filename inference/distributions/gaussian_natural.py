@@ -11,7 +11,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.distribution import Distribution
 from numpyro.distributions.util import validate_sample
 
-from labelzoo.inference.linalg import cholesky_with_jitter
+from labelzoo.inference.linalg import MAX_ESCALATIONS, cholesky_with_jitter
 from labelzoo.inference.stable import as_floats
 
 
@@ -34,16 +34,17 @@ class GaussianNatural(Distribution):
         h, the linear coefficient of the log density.
     precision : array, shape (..., D, D)
         P, symmetric positive definite. Where the factorisation fails, a jitter relative to the mean diagonal
-        is added (attributes ``jitter`` and ``escalations``: 0 in the regular case); an indefinite P ends in
-        NaN everywhere. ``labelzoo.inference.linalg.checked_cholesky`` raises instead.
+        is added (attributes ``jitter`` and ``escalations``: 0 in the regular case). Inside ``jit``, or
+        without argument validation, an indefinite P ends in NaN everywhere.
 
     Raises
     ------
     ValueError
-        If the shapes of ``potential`` and ``precision`` do not fit.
+        If the shapes of ``potential`` and ``precision`` do not fit, or ``precision`` is not positive
+        definite.
     """
 
-    arg_constraints = {"potential": constraints.real_vector, "precision": constraints.positive_definite}
+    arg_constraints = {"potential": constraints.real_vector, "precision": constraints.real_matrix}
     support = constraints.real_vector
     pytree_data_fields = ("potential", "precision", "factor", "jitter", "escalations")
 
@@ -59,6 +60,9 @@ class GaussianNatural(Distribution):
         self.factor, self.jitter, self.escalations = cholesky_with_jitter(precision)
         self.potential, self.precision = jnp.broadcast_to(potential, batch + size), precision
         super().__init__(batch, size, validate_args=validate_args)
+        checked = self._validate_args and not isinstance(self.escalations, jax.core.Tracer)
+        if checked and bool((self.escalations > MAX_ESCALATIONS).any()):
+            raise ValueError("GaussianNatural: precision is not positive definite, even with jitter")
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draw w = L'^-1 (L^-1 h + z), z standard normal."""

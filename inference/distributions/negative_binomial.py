@@ -29,7 +29,7 @@ class NegativeBinomialLogits(Distribution):
         Reals or ``-inf``; broadcast against ``concentration``.
     """
 
-    arg_constraints = {"concentration": constraints.positive, "logits": constraints.real}
+    arg_constraints = {"concentration": constraints.positive, "logits": constraints.less_than(float("inf"))}
     support = constraints.nonnegative_integer
 
     def __init__(self, concentration: Any, logits: Any, *, validate_args: bool | None = None) -> None:

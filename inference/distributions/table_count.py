@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.scipy.special import digamma, polygamma
+from jax.scipy.special import polygamma
 from numpyro.distributions import constraints
 from numpyro.distributions.distribution import Distribution
 from numpyro.distributions.util import validate_sample
@@ -149,12 +149,15 @@ class TableCount(Distribution):
         shape = sample_shape + jnp.shape(self.concentration)
         return draw_table_counts(key, self.count, jnp.broadcast_to(self.concentration, shape))
 
-    @validate_sample
     def log_prob(self, value: Any) -> Array:
         """Log probability of t tables; raises ValueError if ``count`` is traced and ``max_count`` absent."""
+        return self._log_prob(jnp.asarray(value))  # the support has bounds that may be traced: no NumPy here
+
+    @validate_sample
+    def _log_prob(self, value: Array) -> Array:
         size = self._table_size()
         table = jnp.asarray(log_stirling_first(size), self.concentration.dtype)
-        m, t = self.count.astype(int), jnp.asarray(value).astype(int)
+        m, t = self.count.astype(int), value.astype(int)
         stirling = table[jnp.clip(m, 0, size), jnp.clip(t, 0, size)]
         some = m > 0
         # r^t Gamma(r) / Gamma(r + m) with one power of r taken into Gamma(1 + r): finite for tiny r.
@@ -174,10 +177,12 @@ class TableCount(Distribution):
 
     @property
     def mean(self) -> Array:
-        """sum_i r / (r + i - 1) = 1 + r (digamma(r + m) - digamma(1 + r)) for m >= 1."""
+        """sum_i r / (r + i - 1) = 1 + r d/dr log(Gamma(r + m) / Gamma(r + 1)) for m >= 1."""
         m, r = jnp.asarray(self.count, self.concentration.dtype), self.concentration
-        rest = r * (digamma(r + jnp.maximum(m, 1.0)) - digamma(1.0 + r))
-        return jnp.where(m > 0, 1.0 + rest, 0.0)
+        _, slope = jax.jvp(
+            lambda s: log_rising(1.0 + s, jnp.maximum(m - 1.0, 0.0)), (r,), (jnp.ones_like(r),)
+        )
+        return jnp.where(m > 0, 1.0 + r * slope, 0.0)
 
     @property
     def variance(self) -> Array:

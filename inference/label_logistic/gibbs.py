@@ -45,7 +45,7 @@ def run_gibbs(
     return run_mcmc(kernel, dict(inputs), rng_key=rng_key, progress=progress, stats=("stats",), **options)
 
 
-gibbs = Engine(
+engine = Engine(
     "gibbs",
     "mcmc",
     run_gibbs,

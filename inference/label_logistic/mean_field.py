@@ -25,7 +25,7 @@ from labelzoo.models.spec import ModelSpec
 Array = Any
 Inputs = Mapping[str, Any]
 
-OPTIONS: dict[str, Any] = {"max_iter": 1000, "tolerance": 1e-9, "num_samples": 1000, "khat_samples": 1000}
+OPTIONS: dict[str, Any] = {"max_iter": 3000, "tolerance": 1e-8, "num_samples": 1000, "khat_samples": 1000}
 
 
 class Factors(NamedTuple):
@@ -46,7 +46,7 @@ class Factors(NamedTuple):
 
 
 def update_weights(tilt: Array, inputs: Inputs) -> GaussianNatural:
-    """Return q(w): the conditional with omega at its mean, since its natural parameters are linear in omega."""
+    """Return q(w): the conditional at the mean of omega, in which its natural parameters are linear."""
     return weights_given_omega({"omega": mean(1.0, tilt)}, inputs)
 
 
@@ -92,8 +92,8 @@ def run_mean_field(
     *,
     rng_key: Any,
     progress: bool = False,
-    max_iter: int = 1000,
-    tolerance: float = 1e-9,
+    max_iter: int = 3000,
+    tolerance: float = 1e-8,
     num_samples: int = 1000,
     khat_samples: int = 1000,
 ) -> EngineResult:
@@ -167,7 +167,7 @@ def log_weights(key: Array, law: GaussianNatural, inputs: Inputs, num_samples: i
     return np.asarray(jax.jit(lambda keys: jax.lax.map(one, keys))(jax.random.split(key, int(num_samples))))
 
 
-mean_field = Engine(
+engine = Engine(
     "mean_field",
     "bound",
     run_mean_field,

@@ -47,10 +47,11 @@ def refuse_large_precisions(inputs: Inputs) -> None:
     ValueError
     """
     num_labels, d = inputs["Y"].shape[1], inputs["X"].shape[1]
-    if 8 * num_labels * d**2 > MAX_DENSE_BYTES:
+    size = 8 * num_labels * d**2
+    if size > MAX_DENSE_BYTES:
         raise ValueError(
-            f"data: {num_labels} precision matrices of {d} x {d} take {8 * num_labels * d**2 / 2**30:.1f} GiB, "
-            f"above the cap of {MAX_DENSE_BYTES / 2**30:.0f} GiB; pass fewer features or labels"
+            f"data: {num_labels} precision matrices of {d} x {d} take {size / 2**30:.1f} GiB, above the cap "
+            f"of {MAX_DENSE_BYTES / 2**30:.0f} GiB; pass fewer features or labels"
         )
 
 

@@ -1,25 +1,27 @@
 r"""Exact Polya-Gamma draws by rejection from a tilted inverse Gaussian.
 
-**Envelope.** Expanding :math:`\cosh^{-b}` in powers of :math:`e^{-2z}` (Polson, Scott and Windle 2013, section
-2.3) gives :math:`f(x | b, 0) = 2^b \ell_{b/2}(x) \rho_b(x)`, where :math:`\ell_{b/2}` is the density of the first
-passage of Brownian motion at :math:`b/2` (Levy's, the inverse Gaussian of infinite mean and shape
-:math:`b^2/4`) and
+**Envelope.** Expanding :math:`\cosh^{-b}` in powers of :math:`e^{-2z}` (Polson, Scott and Windle 2013,
+section 2.3) gives :math:`f(x | b, 0) = 2^b \ell_{b/2}(x) \rho_b(x)`, where :math:`\ell_{b/2}` is the
+density of the first passage of Brownian motion at :math:`b/2` (Levy's, the inverse Gaussian of infinite
+mean and shape :math:`b^2/4`) and
 
 .. math:: \rho_b(x) = \sum_{n \ge 0} (-1)^n \binom{n+b-1}{n} \frac{b + 2n}{b} e^{-n(n+b)/(2x)} .
 
 :math:`(1 + e^{-2z})^{b}` is :math:`2^b` times the Laplace transform of a compound Poisson law with an atom
 :math:`2^{-b}` at 0, so the first passage is a Polya-Gamma plus an independent compound Poisson jump: hence
-:math:`0 < \rho_b \le 1` for every real :math:`b > 0` and every :math:`x`.
-:math:`\log \rho_b` is concave and decreasing (checked on a grid of b and x by the tests), so the tangent at any
-point :math:`x_0` bounds it, :math:`\rho_b(x) \le \exp(L - s x / 2)` with
-:math:`s = -2 (\log \rho_b)'(x_0)`. The proposal is therefore inverse Gaussian, shape :math:`b^2/4` and mean
-:math:`b / (2\sqrt{c^2 + s})`, accepted with probability :math:`\rho_b(x) \exp(s x/2 - L)`. With :math:`x_0` near
-the proposal's own mean the acceptance rate is at least .81 for every b and c (.99 at b = .01, .85 at b = 1) and
-tends to 1 as c grows: the tilted law becomes the proposal.
+:math:`0 < \rho_b \le 1` for every real :math:`b > 0` and every :math:`x`. :math:`\log \rho_b` is concave
+and decreasing (checked on a grid of b and x by the tests), so the tangent at any point :math:`x_0` bounds
+it, :math:`\rho_b(x) \le \exp(L - s x / 2)` with :math:`s = -2 (\log \rho_b)'(x_0)`. The proposal is
+therefore inverse Gaussian, shape :math:`b^2/4` and mean :math:`b / (2\sqrt{c^2 + s})`, accepted with
+probability :math:`\rho_b(x) \exp(s x/2 - L)`. With :math:`x_0` near the proposal's own mean the acceptance
+rate is at least .81 for every b and c (.99 at b = .01, .85 at b = 1) and tends to 1 as c grows: the tilted
+law becomes the proposal.
 
-The alternating sum loses digits like :math:`\exp(2 b e^{-\sqrt{c^2+4}})`; :func:`envelope_holds` says where the
-sum keeps them in 32 bits, and the rest is left to :mod:`labelzoo.inference.polya_gamma.remainder`.
+The alternating sum loses digits like :math:`\exp(2 b e^{-\sqrt{c^2+4}})`; :func:`envelope_holds` says where
+the sum keeps them in 32 bits, and the rest is left to :mod:`labelzoo.inference.polya_gamma.remainder`.
 """
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +37,7 @@ def envelope_holds(b: jax.Array, c: jax.Array) -> jax.Array:
     return b * jnp.exp(-jnp.sqrt(c * c + 4)) <= _CANCELLATION
 
 
-def _terms(dtype) -> tuple[int, float]:
+def _terms(dtype: Any) -> tuple[int, float]:
     """Return the terms kept and the size of the last one above which the sum counts as 0 (far right tail)."""
     return (16, 1e-6) if jnp.finfo(dtype).bits <= 32 else (26, 1e-13)
 
@@ -71,7 +73,7 @@ def passage_ratio(b: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def tangent(b: jax.Array, c: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return ``(s, L)`` of the bound ``rho_b(x) <= exp(L - s x / 2)``, near the best proposal for PG(b, c)."""
+    """Return ``(s, L)`` of the bound ``rho_b(x) <= exp(L - s x / 2)``, near the best one for PG(b, c)."""
     # the optimal extra tilt at c = 0, fitted: 2 for large b, 1.65 at b = 1; any value gives a valid bound
     extra = -2 * jnp.expm1(-1.74 * b**0.64)
     x0 = jnp.maximum(b / (2 * jnp.sqrt(c * c + extra * extra)), _TANGENT_FLOOR)
@@ -81,7 +83,7 @@ def tangent(b: jax.Array, c: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _inverse_gaussian(normal: jax.Array, u: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
-    """Inverse Gaussian of mean ``b/(2c)`` and shape ``b^2/4`` (Michael, Schucany and Haas 1976); Levy at c=0."""
+    """Inverse Gaussian of mean ``b/(2c)`` and shape ``b^2/4`` (Michael, Schucany, Haas 1976); Levy at c=0."""
     y, product = normal * normal, b * c
     small = b * (b / 2 / (product + y + jnp.sqrt(y * (y + 2 * product))))
     scaled = 2 * c * (small / b)
@@ -89,7 +91,9 @@ def _inverse_gaussian(normal: jax.Array, u: jax.Array, b: jax.Array, c: jax.Arra
     return jnp.where(u * (1 + scaled) < 1, small, large)
 
 
-def _propose(key: jax.Array, b: jax.Array, tilt: jax.Array, s: jax.Array, log_bound: jax.Array):
+def _propose(
+    key: jax.Array, b: jax.Array, tilt: jax.Array, s: jax.Array, log_bound: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """Propose from the tilted inverse Gaussian and accept with ``rho_b(x) exp(s x / 2 - L)``."""
     normal_key, root_key, accept_key = jax.random.split(key, 3)
     normal = jax.random.normal(normal_key, b.shape, b.dtype)

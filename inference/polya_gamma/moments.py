@@ -1,12 +1,11 @@
 r"""Exact moments, Laplace transform and tilt of the Polya-Gamma distribution, stable for every tilt.
 
-Polson, Scott and Windle (2013), JASA 108, equations 1 to 7: :math:`\omega \sim PG(b, c)` has
-:math:`E e^{-t \omega} = \cosh^b(c/2) / \cosh^b(\sqrt{c^2/4 + t/2})`. With
-:math:`h(s) = \log\cosh\sqrt s` and :math:`s = c^2/4` every quantity here is a combination of :math:`h` and its
-derivatives: mean :math:`b h'/2`, variance :math:`-b h''/4`, third cumulant :math:`b h'''/8`. The closed forms
-cancel for small :math:`s`, where the power series :math:`h(s) = \sum_n a_n s^n` is used instead
-(:math:`a_n = (-1)^{n-1} \pi^{-2n} \zeta(2n, 1/2) / n`, radius :math:`\pi^2/4`); only :math:`e^{-|c|}` is ever
-exponentiated, so nothing overflows.
+Polson, Scott and Windle (2013), JASA 108, equations 1 to 7: :math:`\omega \sim PG(b, c)` has :math:`E e^{-t
+\omega} = \cosh^b(c/2) / \cosh^b(\sqrt{c^2/4 + t/2})`. With :math:`h(s) = \log\cosh\sqrt s` and :math:`s =
+c^2/4` every quantity here is a combination of :math:`h` and its derivatives: mean :math:`b h'/2`, variance
+:math:`-b h''/4`, third cumulant :math:`b h'''/8`. The closed forms cancel for small :math:`s`, where the
+power series :math:`h(s) = \sum_n a_n s^n` is used instead (:math:`a_n = (-1)^{n-1} \pi^{-2n} \zeta(2n, 1/2)
+/ n`, radius :math:`\pi^2/4`); only :math:`e^{-|c|}` is ever exponentiated, so nothing overflows.
 """
 
 from typing import Any
@@ -23,7 +22,8 @@ _COEFFICIENTS = (-1.0) ** (_N - 1) * zeta(2.0 * _N, 0.5) / (_N * np.pi ** (2.0 *
 
 
 def as_floats(*values: Any) -> tuple[jax.Array, ...]:
-    """Return the inputs as arrays of one floating dtype (JAX promotion; integers become the default float)."""
+    """Return the inputs as arrays of one floating dtype: JAX promotion, integers to the default float."""
+    values = tuple(jnp.asarray(v) if isinstance(v, list | tuple) else v for v in values)
     dtype = jnp.result_type(*values)
     if not jnp.issubdtype(dtype, jnp.floating):
         dtype = jnp.result_type(float)
@@ -70,7 +70,7 @@ def variance(b: Any, c: Any) -> jax.Array:
 
 
 def third_cumulant(b: Any, c: Any) -> jax.Array:
-    """Third central moment of PG(b, c): ``b (3 tanh z - 3 z sech^2 z - 2 z^2 sech^2 z tanh z)/(64 z^5)``, z=c/2."""
+    """Third cumulant ``b (3 tanh z - 3 z sech^2 z - 2 z^2 sech^2 z tanh z) / (64 z^5)``, z = c/2."""
     b, c = as_floats(b, c)
     near, s, z, tanh, sech2, _ = _split(c)
     numerator = 3 * tanh - 3 * z * sech2 - 2 * z * z * sech2 * tanh
@@ -91,7 +91,7 @@ def log_laplace(b: Any, c: Any, t: Any) -> jax.Array:
     Returns
     -------
     jax.Array
-        ``-b (log cosh z1 - log cosh z0)`` with ``z0 = |c|/2``, ``z1 = sqrt(c^2/4 + t/2)``, without cancellation:
+        ``-b (log cosh z1 - log cosh z0)``, ``z0 = |c|/2``, ``z1 = sqrt(c^2/4 + t/2)``, without cancellation:
         from ``cosh z1 - cosh z0 = 2 sinh((z1+z0)/2) sinh((z1-z0)/2)`` scaled by ``exp(-z0)``.
     """
     b, c, t = as_floats(b, c, t)
@@ -99,7 +99,7 @@ def log_laplace(b: Any, c: Any, t: Any) -> jax.Array:
     z1 = jnp.sqrt(z0 * z0 + t / 2)
     total = z1 + z0
     delta = jnp.where(total > 0, t / 2 / jnp.where(total > 0, total, 1), 0)
-    # e^{-z0} (cosh z1 - cosh z0) / (e^{-z0} cosh z0), and 1 + that = e^{delta} (1 + e^{-2 z1}) / (1 + e^{-2 z0})
+    # ratio = (cosh z1 - cosh z0) / cosh z0, numerator and denominator scaled by e^{-z0}
     near = delta < 1
     small = jnp.where(near, delta, 0)
     ratio = -jnp.expm1(-total) * jnp.sinh(small / 2) * jnp.exp(small / 2) * 2 / (1 + jnp.exp(-2 * z0))
@@ -114,7 +114,7 @@ def log_tilt(omega: Any, b: Any, c: Any) -> jax.Array:
 
 
 def kl_from_untilted(b: Any, c: Any) -> jax.Array:
-    """KL(PG(b, c) || PG(b, 0)) = ``b log cosh(c/2) - c^2 E[omega] / 2`` in nats, elementwise, never negative."""
+    """KL(PG(b, c) || PG(b, 0)) = ``b log cosh(c/2) - c^2 E[omega] / 2`` in nats, elementwise."""
     b, c = as_floats(b, c)
     near, s, z, tanh, _, log_cosh = _split(c)
     return b * jnp.where(near, _series(s, 1.0 - _N, 0), log_cosh - z * tanh / 2)

@@ -1,12 +1,12 @@
 r"""Polya-Gamma draws for large shapes: the leading gamma term exactly, the rest matched in three moments.
 
-:math:`PG(b, c) = \sum_{k \ge 1} w_k g_k`, :math:`g_k \sim Gamma(b, 1)`,
-:math:`w_k = 1 / (2 \pi^2 ((k - 1/2)^2 + c^2/(4 \pi^2)))` (Polson, Scott and Windle 2013, equation 1). The first
-term is drawn as it is; the sum of the others is replaced by a shifted gamma of the same mean, variance and third
-cumulant. Its shift is :math:`b (S_1 - S_2^2/S_3) \ge 0` and its shape :math:`b S_2^3/S_3^2 \ge b` for the power
-sums :math:`S_j = \sum_{k \ge 2} w_k^j`, so a draw is positive and both gammas have a large shape. The law is not
-exact: by Fourier inversion the largest difference between the two distribution functions is below 8e-7 wherever
-this path is taken (b above 8.4; the tests compute it), far below what 1e9 draws can see.
+:math:`PG(b, c) = \sum_{k \ge 1} w_k g_k`, :math:`g_k \sim Gamma(b, 1)`, :math:`w_k = 1 / (2 \pi^2 ((k -
+1/2)^2 + c^2/(4 \pi^2)))` (Polson, Scott and Windle 2013, equation 1). The first term is drawn as it is; the
+sum of the others is replaced by a shifted gamma of the same mean, variance and third cumulant. Its shift is
+:math:`b (S_1 - S_2^2/S_3) \ge 0` and its shape :math:`b S_2^3/S_3^2 \ge b` for the power sums :math:`S_j =
+\sum_{k \ge 2} w_k^j`, so a draw is positive and both gammas have a large shape. The law is not exact: by
+Fourier inversion the largest difference between the two distribution functions is below 8e-7 wherever this
+path is taken (b above 8.4; the tests compute it), far below what 1e9 draws can see.
 """
 
 import jax

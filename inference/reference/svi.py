@@ -30,7 +30,7 @@ Array = Any
 SVI_OPTIONS: dict[str, Any] = {
     "guide": "normal",
     "num_steps": 3000,
-    "step_size": 0.01,
+    "step_size": 0.05,
     "num_samples": 1000,
     "num_particles": 1,
     "init": "median",
@@ -73,7 +73,7 @@ def run_svi(
     progress: bool = False,
     guide: str = "normal",
     num_steps: int = 3000,
-    step_size: float = 0.01,
+    step_size: float = 0.05,
     num_samples: int = 1000,
     num_particles: int = 1,
     init: str = "median",

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 
 app = typer.Typer(
@@ -24,7 +23,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on std
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Same seed, same result.")]
 Data = Annotated[str, typer.Option("--data", help="A built-in name (emoji) or a .npz file.")]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the model or engine; repeat.")
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting of the model or engine; repeat."),
 ]
 
 
@@ -42,12 +42,13 @@ def run(argv: Sequence[str] | None = None) -> int:
     try:
         code = app(args=list(argv) if argv is not None else None, standalone_mode=False)
         return int(code) if isinstance(code, int) else 0
-    except click.exceptions.NoArgsIsHelpError as shown:
-        shown.show(sys.stderr)
-        return 2
-    except click.ClickException as error:
-        return _fail(error.format_message(), 2)
-    except (click.Abort, KeyboardInterrupt):
+    except typer.TyperException as error:
+        message = error.format_message()
+        if message.startswith("Usage:"):  # no arguments at all: the help, not an error
+            print(message, file=sys.stderr)
+            return 2
+        return _fail(message, 2)
+    except (typer.Abort, KeyboardInterrupt):
         return _fail("interrupted", 130)
     except (BadInput, ValueError) as error:
         return _fail(str(error), 2)
@@ -124,7 +125,8 @@ def list_command(as_json: Json = False) -> None:
 
 @data_app.command("describe")
 def describe(
-    source: Annotated[str, typer.Argument(help="A built-in name (emoji) or a .npz file.")], as_json: Json = False
+    source: Annotated[str, typer.Argument(help="A built-in name (emoji) or a .npz file.")],
+    as_json: Json = False,
 ) -> None:
     """Print what a data set holds: sizes, cardinality, missing cells, labels never positive."""
     from labelzoo.data import load
@@ -132,7 +134,10 @@ def describe(
     data = load(source)
     summary = data.summary()
     shown = {k: (f"{len(v)}" if isinstance(v, list | tuple) else v) for k, v in summary.items()}
-    text = "\n".join(f"{name:>24}  {value:.4g}" if isinstance(value, float) else f"{name:>24}  {value}" for name, value in shown.items())
+    text = "\n".join(
+        f"{name:>24}  {value:.4g}" if isinstance(value, float) else f"{name:>24}  {value}"
+        for name, value in shown.items()
+    )
     emit(as_json, {**summary, "label_names": list(data.label_names)}, text)
 
 
@@ -152,7 +157,9 @@ def fit(
     from labelzoo.inference.posterior import save
 
     check_writable(out)
-    tree = fit_model(model, load(data), engine, seed=seed, progress=_interactive(), **parse_settings(settings))
+    tree = fit_model(
+        model, load(data), engine, seed=seed, progress=_interactive(), **parse_settings(settings)
+    )
     save(tree, out)
     attrs = tree.attrs
     payload = {
@@ -172,7 +179,9 @@ def predict(
     posterior: Annotated[Path, typer.Argument(help="A posterior that 'fit' wrote.")],
     data: Data,
     out: Annotated[Path, typer.Option("--out", help="Probabilities to write, .npz or .csv.")],
-    top: Annotated[int | None, typer.Option("--top", min=1, help="Keep the K most probable labels a row.")] = None,
+    top: Annotated[
+        int | None, typer.Option("--top", min=1, help="Keep the K most probable labels a row.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Predict label probabilities for every row of a data set from a saved posterior."""
@@ -182,12 +191,18 @@ def predict(
 
     check_writable(out)
     rows, labels = write_predictions(load_posterior(posterior), load(data), out, top=top)
-    emit(as_json, {"rows": rows, "labels": labels, "out": str(out)}, f"wrote {rows} rows x {labels} labels to {out}")
+    emit(
+        as_json,
+        {"rows": rows, "labels": labels, "out": str(out)},
+        f"wrote {rows} rows x {labels} labels to {out}",
+    )
 
 
 @app.command()
 def check(
-    models: Annotated[list[str] | None, typer.Argument(help="Models (default: all), or path/to/file.py:spec.")] = None,
+    models: Annotated[
+        list[str] | None, typer.Argument(help="Models (default: all), or path/to/file.py:spec.")
+    ] = None,
     tier: Annotated[str, typer.Option("--tier", help="fast or full.")] = "fast",
     seed: Seed = 0,
     as_json: Json = False,
@@ -213,11 +228,19 @@ def check(
 def compare(
     model: str,
     data: Data,
-    out: Annotated[Path, typer.Option("--out", help="Folder for report.html, pictures and posteriors.")] = Path("out"),
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder for report.html, pictures and posteriors.")
+    ] = Path("out"),
     engines: Annotated[str | None, typer.Option("--engines", help="Names, separated by commas.")] = None,
-    reference: Annotated[str, typer.Option("--reference", help="Engine to hold the others against.")] = "nuts",
-    budget: Annotated[str, typer.Option("--budget", help="Total time, compilation included: 90, 2m, 1h.")] = "2m",
-    whole: Annotated[bool, typer.Option("--whole", help="Samplers on the whole data, not on a small subset.")] = False,
+    reference: Annotated[
+        str, typer.Option("--reference", help="Engine to hold the others against.")
+    ] = "nuts",
+    budget: Annotated[
+        str, typer.Option("--budget", help="Total time, compilation included: 90, 2m, 1h.")
+    ] = "2m",
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Samplers on the whole data, not on a small subset.")
+    ] = False,
     settings: Settings = None,
     seed: Seed = 0,
     as_json: Json = False,

@@ -13,7 +13,12 @@ def listing() -> dict[str, Any]:
     for name in registry.names():
         entry = registry.get(name)
         engines = [
-            {"name": e.name, "kind": e.kind, "conditionals": list(e.conditionals), "description": e.description}
+            {
+                "name": e.name,
+                "kind": e.kind,
+                "conditionals": list(e.conditionals),
+                "description": e.description,
+            }
             for e in entry.engines.values()
         ]
         models.append(
@@ -21,7 +26,9 @@ def listing() -> dict[str, Any]:
                 "name": name,
                 "paper": entry.spec.paper,
                 "views": list(entry.spec.views),
-                "settings": {k: list(v) if isinstance(v, tuple) else v for k, v in entry.spec.settings.items()},
+                "settings": {
+                    k: list(v) if isinstance(v, tuple) else v for k, v in entry.spec.settings.items()
+                },
                 "engines": engines,
                 "checks": ["draws", "identity", "stationarity", "enumeration"] if entry.updates else [],
             }

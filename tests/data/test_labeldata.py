@@ -59,6 +59,17 @@ def test_both_forms_of_cells_mean_the_same() -> None:
     assert ours[0].missing.cells_are == "observed"
 
 
+def test_equally_long_lists_are_stored_as_missing() -> None:
+    flags = np.zeros(2, dtype=bool)
+    ours = [
+        table(np.zeros((2, 4)), missing=Missing(flags, cells, kind))
+        for cells, kind in ((([1, 1], [0, 2]), "missing"), (([1, 1], [3, 1]), "observed"))
+    ]
+    assert ours[0].hash() == ours[1].hash()
+    assert ours[1].missing is not None
+    assert ours[1].missing.cells_are == "missing"
+
+
 def test_missing_builders() -> None:
     Y = random_labels(5, 12, 4, 0.3)
     zeros = np.nan_to_num(Y)

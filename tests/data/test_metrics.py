@@ -53,6 +53,9 @@ def test_blocks_do_not_change_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None
     whole = metrics.per_example_auc(Y, scores)
     monkeypatch.setattr(metrics, "BLOCK_CELLS", 20)
     np.testing.assert_array_equal(metrics.per_example_auc(Y, scores).each, whole.each)
+    blocks = metrics.macro_average_precision(Y, scores).each
+    monkeypatch.undo()
+    np.testing.assert_array_equal(metrics.macro_average_precision(Y, scores).each, blocks)
 
 
 def test_label_without_both_classes_is_undefined_and_counted() -> None:

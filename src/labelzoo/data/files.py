@@ -156,7 +156,7 @@ def missing_from(arrays: dict[str, Any]) -> Missing | None:
 
 
 def check_hash(data: LabelData, stored: Any) -> None:
-    """Raise ValueError where the contents are not those that were saved: a damaged zip may lose whole arrays."""
+    """Raise ValueError where the contents are not those saved: a damaged zip may lose whole arrays."""
     if stored is not None and str(stored) != data.hash():
         raise ValueError("content_hash does not fit the contents: the file was damaged or edited")
 
@@ -182,7 +182,8 @@ def save_npz(data: LabelData, path: str | os.PathLike[str]) -> None:
 
 def to_layout(data: LabelData) -> dict[str, Any]:
     """Return the arrays that `save_npz` writes."""
-    arrays: dict[str, Any] = {}
+    # The hash comes first: damage that hides the rest of the archive cannot hide it as well.
+    arrays: dict[str, Any] = {"content_hash": np.array(data.hash())}
     if sparse.issparse(data.X):
         arrays |= {"X_data": compact(data.X.data), "X_indices": data.X.indices, "X_indptr": data.X.indptr}
         arrays["X_shape"] = np.array(data.X.shape)
@@ -196,7 +197,6 @@ def to_layout(data: LabelData) -> dict[str, Any]:
     if data.missing is not None:
         arrays |= {"missing_rows": data.missing.rows, "missing_cells_are": np.array(data.missing.cells_are)}
         arrays |= {"missing_cell_rows": data.missing.cells[0], "missing_cell_labels": data.missing.cells[1]}
-    arrays["content_hash"] = np.array(data.hash())
     return arrays
 
 

@@ -128,14 +128,21 @@ def micro_auc(Y_true: Any, scores: Any, observed: Any = None) -> float:
 
 
 def macro_average_precision(Y_true: Any, scores: Any, observed: Any = None) -> Averaged:
-    """Average over labels of the average precision; undefined for labels without an observed positive."""
-    from sklearn.metrics import average_precision_score
+    """Average over labels of the average precision; undefined for labels without an observed positive.
 
+    The precision at each positive's own score, averaged over the positives of the label; tied rows enter
+    together, as in scikit-learn's ``average_precision_score``.
+    """
     truth, values = _table(Y_true, scores, observed)
     each = np.full(truth.shape[1], np.nan)
-    for j in np.flatnonzero((truth == 1).any(axis=0)):
-        seen = truth[:, j] >= 0
-        each[j] = average_precision_score(truth[seen, j], values[seen, j])
+    step = max(1, BLOCK_CELLS // max(truth.shape[0], 1))
+    for first in range(0, len(each), step):
+        part, s = truth[:, first : first + step].T, values[:, first : first + step].T
+        reached = rankdata(np.where(part < 0, np.inf, -s), method="max", axis=1)
+        positives = rankdata(np.where(part == 1, -s, np.inf), method="max", axis=1)
+        count = (part == 1).sum(axis=1)
+        total = np.where(part == 1, positives / np.maximum(reached, 1), 0.0).sum(axis=1)
+        each[first : first + step] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
     return averaged(each)
 
 

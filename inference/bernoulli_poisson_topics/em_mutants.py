@@ -1,0 +1,137 @@
+"""Deliberately wrong EM steps; the stationarity check must reject every one."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from labelzoo.inference.bernoulli_poisson_topics.em_data import EMData, observed_by_row
+from labelzoo.inference.bernoulli_poisson_topics.em_steps import (
+    EMConfig,
+    EMState,
+    Step,
+    expected_counts,
+    log_embedding,
+    update_shape,
+    update_topics,
+    update_weights,
+    with_counts,
+)
+
+Array = Any
+
+
+class EMMutant(NamedTuple):
+    """Wrong steps, by the names of `em_steps.STEPS`.
+
+    Attributes
+    ----------
+    name : str
+        What is wrong, in words.
+    steps : mapping of str to callable
+    only : {"map", "vb", "missing", "shape", ""}
+        The algorithm, or the kind of data, that shows the fault; empty: all.
+    """
+
+    name: str
+    steps: Mapping[str, Step]
+    only: str = ""
+
+
+def _topics_at_simplex_mode(state: EMState, data: EMData, config: EMConfig) -> EMState:
+    counts = jnp.maximum(state.label_counts + config.topic_concentration - 1.0, 1e-4)
+    return state._replace(log_topics=jnp.log(counts) - jnp.log(counts.sum(axis=0)))
+
+
+def _topics_without_prior(state: EMState, data: EMData, config: EMConfig) -> EMState:
+    return update_topics(state, data, config._replace(topic_concentration=1e-6))
+
+
+def _topics_without_hidden_counts(state: EMState, data: EMData, config: EMConfig) -> EMState:
+    return update_topics(state, data._replace(exposure=None), config)
+
+
+def _weights_with(change: Callable[[EMState], EMState], tau: float = 1.0) -> Step:
+    """The weight step on a changed state, with the precisions scaled; the counts themselves are kept."""
+
+    def step(state: EMState, data: EMData, config: EMConfig) -> EMState:
+        if data.precision is not None:
+            data = data._replace(precision=tau * data.precision)
+        new = update_weights(change(state), data, config)
+        return state._replace(weights=new.weights, psi=new.psi)
+
+    return step
+
+
+def _without_shape_in_kappa(state: EMState) -> EMState:
+    # kappa = (M - r)/2 and b = M + r: r = 0 drops it from both.
+    return state._replace(shape=jnp.zeros_like(state.shape))
+
+
+def _without_offset(state: EMState) -> EMState:
+    return state._replace(log_mass=None)
+
+
+def _cold(state: EMState) -> EMState:
+    return state._replace(weights=jnp.zeros_like(state.weights), psi=jnp.zeros_like(state.psi))
+
+
+def _embedding(concentration: float = 0.0, prior_rate: bool = True, exposure: bool = True) -> Step:
+    def step(state: EMState, data: EMData, config: EMConfig) -> EMState:
+        log_mass = state.log_mass if exposure and state.log_mass is not None else jnp.zeros_like(state.psi)
+        rate = jnp.logaddexp(log_mass, -state.psi) if prior_rate else log_mass
+        return state._replace(concentration=state.shape + state.row_counts + concentration, log_rate=rate)
+
+    return step
+
+
+def _counts_by_mean(state: EMState, data: EMData, config: EMConfig) -> EMState:
+    return with_counts(state, data, config._replace(algorithm="map"))
+
+
+def _counts_without_truncation(state: EMState, data: EMData, config: EMConfig) -> EMState:
+    """Expected counts v u instead of v u / (1 - e^-lambda)."""
+    new = with_counts(state, data, config)
+    log_u = log_embedding(state, config.algorithm)
+    cells = data.positives
+    row, label, weight = cells.row.ravel(), cells.label.ravel(), cells.weight.ravel()
+    rates = jnp.exp(state.log_topics[label] + log_u[row]) * weight[:, None]
+    by_row = jnp.zeros_like(new.row_counts).at[row].add(rates)
+    return new._replace(row_counts=by_row, label_counts=jnp.zeros_like(new.label_counts).at[label].add(rates))
+
+
+def _counts_untied(state: EMState, data: EMData, config: EMConfig) -> EMState:
+    """One count a positive, not a zero-truncated Poisson number of them."""
+    tiny = expected_counts(state.log_topics, log_embedding(state, config.algorithm) - 30.0, data.positives)
+    return with_counts(state, data, config)._replace(row_counts=tiny[0], label_counts=tiny[1])
+
+
+def _counts_with_missing_mass_twice(state: EMState, data: EMData, config: EMConfig) -> EMState:
+    new = with_counts(state, data, config)
+    if data.exposure is None:
+        return new
+    mass = observed_by_row(jnp.exp(state.log_topics), data.exposure)
+    return new._replace(log_mass=jnp.log(jnp.where(mass > 0, mass**2, 0.0)))
+
+
+def _shape_without_prior(state: EMState, data: EMData, config: EMConfig) -> EMState:
+    return update_shape(state, data, config._replace(shape_prior=(1.0, 1e-3)))
+
+
+MUTANTS = (
+    EMMutant("topics at the simplex mode (eta - 1)", {"topics": _topics_at_simplex_mode}),
+    EMMutant("topics without their prior", {"topics": _topics_without_prior}),
+    EMMutant("no -r/2 and no r in the Polya-Gamma mean", {"weights": _weights_with(_without_shape_in_kappa)}),
+    EMMutant("prior precision doubled", {"weights": _weights_with(lambda state: state, tau=2.0)}),
+    EMMutant("weights by 2 conjugate-gradient steps from zero", {"weights": _weights_with(_cold)}),
+    EMMutant("embedding without the prior's rate", {"embedding": _embedding(prior_rate=False)}),
+    EMMutant("embedding at the mode of u (r + M - 1)", {"embedding": _embedding(concentration=-0.999)}),
+    EMMutant("counts not truncated at zero", {"counts": _counts_without_truncation}),
+    EMMutant("one count a positive", {"counts": _counts_untied}),
+    EMMutant("log of the mean for the mean of the log", {"counts": _counts_by_mean}, "vb"),
+    EMMutant("hidden counts dropped", {"topics": _topics_without_hidden_counts}, "missing"),
+    EMMutant("offset log s dropped from the weights", {"weights": _weights_with(_without_offset)}, "missing"),
+    EMMutant("embedding with exposure one", {"embedding": _embedding(exposure=False)}, "missing"),
+    EMMutant("missing mass counted twice", {"counts": _counts_with_missing_mass_twice}, "missing"),
+    EMMutant("shapes without their prior", {"shape": _shape_without_prior}, "shape"),
+)

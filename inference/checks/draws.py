@@ -1,0 +1,230 @@
+r"""Rung 0: draws of a claimed distribution follow the density that it claims.
+
+One Metropolis step with a symmetric proposal leaves a density q invariant. If x follows q and y is
+proposed from x, every function f has
+
+.. math:: E[\min(1, q(y) / q(x)) (f(y) - f(x))] = 0,
+
+whether q is normalised or not, discrete or continuous, on a simplex or on the line: the weight is at most
+one, so the mean of the left side over independent draws is judged by its own standard error. Proposals add
+the difference of two draws of a second, independent half (differential evolution: ter Braak, Statistics and
+Computing 2006), which adapts to scale and correlation, and keeps whole numbers whole and fixed totals fixed.
+Continuous supports are treated in unconstrained coordinates.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import logsumexp
+from numpyro.distributions import biject_to, constraints
+from scipy.stats import norm
+
+from labelzoo.inference.checks.programs import (
+    ClaimError,
+    State,
+    checked_jit,
+    claim_of,
+    inside,
+    join_inputs,
+    split_inputs,
+)
+from labelzoo.inference.checks.report import CheckResult
+
+FAMILY_RATE = 1e-3
+"""Chance of one false alarm in a whole report."""
+TESTED, POOL = 1200, 400
+"""Draws under test and draws that only make proposals, a state."""
+PROPOSALS = ((1.0, 2), (0.35, 2))
+"""Step sizes and how many proposals of each a draw makes (discrete sites step by whole differences)."""
+
+Array = Any
+
+
+class Coordinates(NamedTuple):
+    """Unconstrained coordinates of a support: to, from, and log |d value / d coordinate| a batch element."""
+
+    free: Callable[[Array], Array]
+    value: Callable[[Array], Array]
+    log_jacobian: Callable[[Array, Array], Array]
+
+
+def base_support(support: Any) -> tuple[Any, int]:
+    """Return the support of one element and how many axes its independent wrappers add."""
+    extra = 0
+    while hasattr(support, "base_constraint") and hasattr(support, "reinterpreted_batch_ndims"):
+        extra += support.reinterpreted_batch_ndims
+        support = support.base_constraint
+    return support, extra
+
+
+def coordinates(distribution: Any) -> Coordinates:
+    """Choose coordinates for a distribution: log for simplexes (up to a constant), identity for counts."""
+    support, extra = base_support(distribution.support)
+    if distribution.is_discrete:
+        return Coordinates(lambda x: x, lambda x: x, lambda u, x: jnp.zeros(()))
+    if support is constraints.simplex:
+        # Base measure prod dv / v: a move of log v followed by normalisation is symmetric under it.
+        return Coordinates(
+            jnp.log,
+            lambda u: jnp.exp(u - logsumexp(u, axis=-1, keepdims=True)),
+            lambda u, x: _sum_axes((u - logsumexp(u, axis=-1, keepdims=True)).sum(-1), extra),
+        )
+    transform = biject_to(support)
+    return Coordinates(
+        transform._inverse,
+        transform,
+        lambda u, x: _sum_axes(transform.log_abs_det_jacobian(u, x), extra),
+    )
+
+
+def _sum_axes(value: Array, count: int) -> Array:
+    return value.sum(tuple(range(-count, 0))) if count else value
+
+
+def features(u: Array, center: Array, spread: Array, num_batch: int) -> Array:
+    """Return bounded functions of the coordinates: t, t^2 and products of neighbours; (n, batch..., f)."""
+    lead = u.shape[: 1 + num_batch]
+    t = jnp.tanh((u - center) / spread).reshape(*lead, -1)
+    return jnp.concatenate([t, t**2, t[..., :-1] * t[..., 1:]], axis=-1)
+
+
+def metropolis_drift(key: Array, distribution: Any, draws: Array) -> tuple[Array, Array]:
+    """Return the mean of the identity above and its standard error.
+
+    Parameters
+    ----------
+    key : jax.random.key
+    distribution : numpyro Distribution
+        The claim, of batch shape B.
+    draws : array (draw, ...)
+        Its draws; the last quarter only makes proposals.
+
+    Returns
+    -------
+    mean, error : arrays (1 + elements of B, function)
+        Row 0 is the sum over the batch, which sees what is small in each element.
+    """
+    ways = coordinates(distribution)
+    size = draws.shape[0] * TESTED // (TESTED + POOL)
+    num_batch = len(distribution.batch_shape)
+    u = ways.free(draws)
+    tested, pool = u[:size], u[size:]
+    center, spread = pool.mean(0), pool.std(0)
+    spread = jnp.where(spread > 0, spread, 1.0)
+    before = _log_target(distribution, ways, tested)
+    start = features(tested, center, spread, num_batch)
+    total = jnp.zeros_like(start)
+
+    def one(total: Array, arguments: tuple[Array, Array]) -> tuple[Array, None]:
+        key, step = arguments
+        first, second = jax.random.randint(key, (2, size), 0, pool.shape[0])
+        step = jnp.ones_like(step) if distribution.is_discrete else step
+        proposed = tested + (step * (pool[first] - pool[second])).astype(tested.dtype)
+        log_ratio = _log_target(distribution, ways, proposed) - before
+        weight = jnp.exp(jnp.minimum(jnp.where(jnp.isnan(log_ratio), -jnp.inf, log_ratio), 0.0))
+        moved = features(proposed, center, spread, num_batch) - start
+        return total + jnp.where(weight[..., None] > 0, weight[..., None] * moved, 0.0), None
+
+    steps = jnp.concatenate([jnp.full(count, step) for step, count in PROPOSALS])
+    total, _ = jax.lax.scan(one, total, (jax.random.split(key, len(steps)), steps))
+    by_element = total.reshape(size, -1, total.shape[-1])
+    terms = jnp.concatenate([by_element.sum(1, keepdims=True), by_element], axis=1)
+    return terms.mean(0), terms.std(0) / jnp.sqrt(size)
+
+
+def _log_target(distribution: Any, ways: Coordinates, u: Array) -> Array:
+    value = ways.value(u)
+    density = distribution.log_prob(value) + ways.log_jacobian(u, value)
+    return jnp.where(inside(distribution, value), density, -jnp.inf)
+
+
+@partial(checked_jit, static_argnames=("static", "given", "sites", "size"))
+def drawn(
+    arrays: list[Array], states: State, keys: Array, *, static: Any, given: Any, sites: tuple[str, ...], size: int
+) -> tuple[State, Any, Any]:
+    """Draw `size` block values at every state and test them; see `metropolis_drift`."""
+
+    def one(state: State, key: Array) -> tuple[State, Any, Any]:
+        claim = claim_of(given, state, join_inputs(arrays, static), sites)
+        draws, drift, outside = {}, {}, {}
+        for index, (site, distribution) in enumerate(claim.items()):
+            sample_key, drift_key = jax.random.split(jax.random.fold_in(key, index))
+            draws[site] = _sample(distribution, sample_key, size, site)
+            drift[site] = metropolis_drift(drift_key, distribution, draws[site])
+            outside[site] = (~jnp.isfinite(distribution.log_prob(draws[site]))).mean()
+        return draws, drift, outside
+
+    return jax.vmap(one)(states, keys)
+
+
+def _sample(distribution: Any, key: Array, size: int, site: str) -> Array:
+    draws = distribution.sample(key, (size,))
+    if draws.shape != (size, *distribution.shape()):
+        raise ClaimError(f"draws of {site!r} have shape {draws.shape}, not {(size, *distribution.shape())}")
+    return draws
+
+
+def z_scores(mean: Any, error: Any) -> np.ndarray:
+    """Return mean over error; 0 where both vanish, infinite where the error alone does or is not finite."""
+    mean, error = np.asarray(mean), np.asarray(error)
+    with np.errstate(all="ignore"):
+        z = np.where(error > 0, mean / np.where(error > 0, error, 1.0), np.where(mean == 0, 0.0, np.inf))
+    return np.where(np.isfinite(mean) & np.isfinite(error), z, np.inf)
+
+
+class Drawn(NamedTuple):
+    """What `draw_blocks` found: first draws (state, value, ...), largest z, number of z, share outside."""
+
+    blocks: State
+    largest: float
+    site: str
+    tests: int
+    outside: float
+
+
+def draw_blocks(
+    inputs: Any, states: State, given: Any, sites: tuple[str, ...], seed: int, *, keep: int = 4, times: int = 1
+) -> Drawn:
+    """Draw from a claim at every state, keep the first draws and summarise the test of the rest."""
+    arrays, static = split_inputs(inputs)
+    keys = jax.random.split(jax.random.key(seed), len(next(iter(states.values()))))
+    size = times * (TESTED + POOL)
+    draws, drift, outside = drawn(arrays, states, keys, static=static, given=given, sites=sites, size=size)
+    blocks = {site: np.asarray(value[:, :keep]) for site, value in draws.items()}
+    largest, worst, tests = 0.0, sites[0], 0
+    for site, (mean, error) in drift.items():
+        z = np.abs(np.concatenate([z_scores(mean, error).ravel(), pooled(mean, error).ravel()]))
+        tests += z.size
+        if z.max() > largest:
+            largest, worst = float(z.max()), site
+    return Drawn(blocks, largest, worst, tests, float(max(np.max(share) for share in outside.values())))
+
+
+def pooled(mean: Any, error: Any) -> np.ndarray:
+    """Return z-scores of the sums over states of row 0, the sums over the batch."""
+    mean, error = np.asarray(mean)[:, 0], np.asarray(error)[:, 0]
+    return z_scores(mean.sum(0), np.sqrt((error**2).sum(0)))
+
+
+def z_limit(tests: int, families: int) -> float:
+    """Return the two-sided Bonferroni limit: `tests` scores in each of `families` checks of one report."""
+    return float(norm.isf(FAMILY_RATE / (2.0 * tests * families)))
+
+
+def check_draws(name: str, sites: tuple[str, ...], found: Drawn, families: int, again: Any) -> CheckResult:
+    """Judge draws; where they fail, one fresh seed with four times the draws decides (`again()`)."""
+    limit = z_limit(found.tests, families)
+    repeated = ""
+    if found.largest > limit:
+        found = again()
+        repeated = " (repeated with four times the draws)"
+    # A draw on the boundary of float64 (a Dirichlet with tiny concentration) has an infinite density.
+    passed = found.largest <= limit and found.outside < 0.05
+    detail = f"largest of {found.tests} z-scores at {found.site}{repeated}"
+    if found.outside >= 0.05:
+        detail += f"; {100 * found.outside:.0f} % of the draws have no finite density under the claim"
+    return CheckResult(name, "draws", ",".join(sites), passed, found.largest, limit, detail)

@@ -1,0 +1,195 @@
+"""Rung 0 for kernels: one Markov step started from the claimed law stays in it.
+
+Exact starting points come from the claim's own sampler, or, where the claim is a bare log density, from a
+population sampler (differential evolution Markov chain: ter Braak, Statistics and Computing 2006) that
+shares no code with the kernel.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+from numpyro.distributions import biject_to
+
+from labelzoo.inference.checks.draws import draw_blocks, z_limit, z_scores
+from labelzoo.inference.checks.programs import (
+    State,
+    checked_jit,
+    claim_log_prob,
+    claim_of,
+    join_inputs,
+    split_inputs,
+)
+from labelzoo.inference.checks.report import CheckResult
+from labelzoo.inference.update import Update
+
+Array = Any
+
+STATES, PARTICLES, SWEEPS = 3, 600, 400
+"""States, starting points a state, and sweeps of the population before they are used."""
+
+
+class Free(NamedTuple):
+    """How the block of one update is laid out in unconstrained coordinates."""
+
+    transforms: tuple[tuple[str, Any], ...]
+
+    def pack(self, block: Mapping[str, Array]) -> Array:
+        """Return one vector for one block."""
+        return jnp.concatenate([jnp.ravel(t._inverse(block[site])) for site, t in self.transforms])
+
+    def unpack(self, vector: Array, like: Mapping[str, Array]) -> tuple[State, Array]:
+        """Return the block of a vector and the log Jacobian; `like` gives the shapes."""
+        block, log_jacobian, start = {}, jnp.zeros(()), 0
+        for site, transform in self.transforms:
+            shape = transform.inverse_shape(jnp.shape(like[site]))
+            size = int(np.prod(shape))
+            free = vector[start : start + size].reshape(shape)
+            block[site] = transform(free)
+            log_jacobian += transform.log_abs_det_jacobian(free, block[site]).sum()
+            start += size
+        return block, log_jacobian
+
+
+def layout(view: Any, inputs: Mapping[str, Any], sites: tuple[str, ...]) -> Free:
+    """Read the supports of the block off one trace of its view."""
+    seeded = numpyro.handlers.seed(view, jax.random.key(0))
+    trace = numpyro.handlers.trace(seeded).get_trace(**inputs)
+    return Free(tuple((site, biject_to(trace[site]["fn"].support)) for site in sites))
+
+
+@partial(checked_jit, static_argnames=("static", "given", "sites", "free", "sweeps"))
+def population(
+    arrays: list[Array],
+    states: State,
+    keys: Array,
+    *,
+    static: Any,
+    given: Any,
+    sites: tuple[str, ...],
+    free: Free,
+    sweeps: int,
+) -> State:
+    """Return `PARTICLES` draws of the claimed density at every state, leaves (state, particle, ...)."""
+
+    def one(state: State, key: Array) -> State:
+        claim = claim_of(given, state, join_inputs(arrays, static), sites)
+        own = {site: state[site] for site in sites}
+
+        def log_target(vector: Array) -> Array:
+            block, log_jacobian = free.unpack(vector, own)
+            value = claim_log_prob(claim, block)[0] + log_jacobian
+            return jnp.where(jnp.isnan(value), -jnp.inf, value)
+
+        start_key, sweep_key = jax.random.split(key)
+        center = free.pack(own)
+        particles = center + 0.5 * jax.random.normal(start_key, (PARTICLES, center.shape[0]))
+        final = _evolve(sweep_key, jax.vmap(log_target), particles, sweeps)
+        return jax.vmap(lambda vector: free.unpack(vector, own)[0])(final)
+
+    return jax.vmap(one)(states, keys)
+
+
+def _evolve(key: Array, log_target: Any, particles: Array, sweeps: int) -> Array:
+    """Move half of the population with differences of the other half, `sweeps` times."""
+    half, size = particles.shape[0] // 2, particles.shape[1]
+
+    def sweep(carry: tuple[Array, Array], key: Array) -> tuple[tuple[Array, Array], None]:
+        points, value = carry
+        pair_key, noise_key, accept_key, step_key = jax.random.split(key, 4)
+        first, second = jax.random.randint(pair_key, (2, half), 0, half)
+        step = jnp.where(jax.random.uniform(step_key) < 0.1, 1.0, 2.38 / jnp.sqrt(2.0 * size))
+        noise = 1e-4 * jax.random.normal(noise_key, (half, size))
+        proposed = points[:half] + step * (points[half:][first] - points[half:][second]) + noise
+        new = log_target(proposed)
+        taken = -jax.random.exponential(accept_key, (half,)) < new - value[:half]
+        moved = jnp.where(taken[:, None], proposed, points[:half])
+        moved_value = jnp.where(taken, new, value[:half])
+        # The halves change places, so that each is moved in turn.
+        return (jnp.concatenate([points[half:], moved]), jnp.concatenate([value[half:], moved_value])), None
+
+    (points, _), _ = jax.lax.scan(sweep, (particles, log_target(particles)), jax.random.split(key, 2 * sweeps))
+    return points
+
+
+@partial(checked_jit, static_argnames=("static", "kernel", "sites"))
+def stepped(
+    arrays: list[Array], states: State, blocks: State, keys: Array, *, static: Any, kernel: Any, sites: Any
+) -> tuple[State, Array]:
+    """Apply the kernel once from every block value; also return whether other sites stayed put."""
+
+    def one(state: State, block: State, key: Array) -> tuple[State, Array]:
+        start = {**state, **block}
+        new = kernel(key, start, join_inputs(arrays, static))
+        others = [name for name in state if name not in sites and name in new]
+        kept = jnp.asarray([jnp.all(new[name] == state[name]) for name in others] or [True]).all()
+        return {site: new[site] for site in sites}, kept
+
+    return jax.vmap(jax.vmap(one, in_axes=(None, 0, 0)))(states, blocks, keys)
+
+
+def starting_blocks(
+    update: Update, view: Any, inputs: Any, states: State, seed: int, *, is_density: bool, times: int
+) -> State:
+    """Return draws of the claim at the first states: its own, or those of the population sampler."""
+    if not is_density:
+        found = draw_blocks(inputs, states, update.given, update.sites, seed, keep=PARTICLES * times, times=times)
+        return found.blocks
+    arrays, static = split_inputs(inputs)
+    keys = jax.random.split(jax.random.key(seed), STATES)
+    free = layout(view, inputs, update.sites)
+    return population(
+        arrays, states, keys, static=static, given=update.given, sites=update.sites, free=free, sweeps=times * SWEEPS
+    )
+
+
+def kernel_z(before: State, after: State, free: Free) -> np.ndarray:
+    """Return z-scores of the mean change of bounded functions of the block over one step."""
+    u, v = (jax.vmap(jax.vmap(free.pack))(block) for block in (before, after))
+    u, v = np.asarray(u), np.asarray(v)
+    center, spread = np.median(u, axis=1, keepdims=True), u.std(axis=1, keepdims=True)
+    spread = np.where(spread > 0, spread, 1.0)
+    change = _functions((v - center) / spread) - _functions((u - center) / spread)
+    mean, error = change.mean(1), change.std(1) / np.sqrt(change.shape[1])
+    total = z_scores(mean.sum(0), np.sqrt((error**2).sum(0)))
+    return np.concatenate([z_scores(mean, error).ravel(), total.ravel()])
+
+
+def _functions(t: np.ndarray) -> np.ndarray:
+    t = np.tanh(t)
+    return np.concatenate([t, t**2, t[..., :-1] * t[..., 1:]], axis=-1)
+
+
+def check_kernel(
+    update: Update, view: Any, inputs: Any, states: State, seed: int, families: int, *, is_density: bool
+) -> CheckResult:
+    """Check that the kernel leaves its claim invariant and moves nothing but its block.
+
+    On failure one fresh seed with four times the work decides.
+    """
+    few = {site: value[:STATES] for site, value in states.items()}
+    arrays, static = split_inputs(inputs)
+    free = layout(view, inputs, update.sites)
+    for attempt, times in enumerate((1, 4)):
+        start = starting_blocks(
+            update, view, inputs, few, seed + attempt, is_density=is_density, times=times
+        )
+        count = next(iter(start.values())).shape[:2]
+        keys = jax.random.split(jax.random.key(seed + attempt + 2), count)
+        end, kept = stepped(
+            arrays, few, start, keys, static=static, kernel=update.kernel, sites=update.sites
+        )
+        z = np.abs(kernel_z(start, end, free))
+        limit = z_limit(z.size, families)
+        if z.max() <= limit:
+            break
+    others_kept = bool(np.all(kept))
+    detail = f"one kernel step from {count[1]} draws at {count[0]} states: largest of {z.size} z-scores"
+    if not others_kept:
+        detail += "; the kernel also changed sites outside its block"
+    passed = bool(z.max() <= limit) and others_kept
+    return CheckResult(update.name, "draws", ",".join(update.sites), passed, float(z.max()), limit, detail)

@@ -1,0 +1,122 @@
+"""The fast ladder: every rung on every update of a model, and every planted fault through the same rungs."""
+
+import importlib
+import importlib.util
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+from rich.console import Console
+
+from labelzoo.inference.checks.report import CheckReport
+from labelzoo.inference.checks.rungs import (
+    Setting,
+    enumeration_rung,
+    stationarity_rung,
+    update_rungs,
+)
+from labelzoo.inference.checks.states import data_cases
+from labelzoo.inference.update import Update
+from labelzoo.models import registry
+from labelzoo.models.spec import ModelSpec
+
+def check(
+    model: str | ModelSpec,
+    *,
+    updates: Iterable[Update] | None = None,
+    seed: int = 0,
+    tier: str = "fast",
+    states: int = 16,
+    progress: bool = False,
+) -> CheckReport:
+    """Check the hand-derived updates of a model against its program.
+
+    Rungs: *draws* of every claimed distribution follow its density; *identity*: ratios of the claimed
+    density are ratios of the joint of its view; *stationarity*: the gradient of an independent objective
+    vanishes at the fixed point of each engine; *enumeration*: the views marginalise to one another on a
+    tiny case. Every planted fault goes through the same rungs and must be noticed. The last two run where
+    the model has cases: ``labelzoo.inference.<model>.stationarity`` and ``.enumeration``.
+
+    Parameters
+    ----------
+    model : str or ModelSpec
+        Registry name, card, or ``path/to/file.py:spec``.
+    updates : iterable of Update, optional
+        Updates to check; default those registered with the model.
+    seed : int
+        Seeds data, states and draws.
+    tier : {"fast", "full"}
+        ``full`` repeats the identity and the draws with four times the states.
+    states : int
+        States a view and a data set.
+    progress : bool
+        Name each update on stderr as it starts.
+
+    Returns
+    -------
+    CheckReport
+
+    Raises
+    ------
+    ValueError
+        If there is no such model or tier, an update names an unknown view, or `states` is below 4.
+    """
+    if tier not in ("fast", "full"):
+        raise ValueError(f"tier must be 'fast' or 'full', got {tier!r}")
+    if states < 4:
+        raise ValueError(f"states must be at least 4, got {states}")
+    start = time.perf_counter()
+    entry = registry.get(model)
+    chosen = tuple(entry.updates if updates is None else updates)
+    _require_views(entry.spec, chosen)
+    say = _speaker(progress)
+    with jax.enable_x64(True):
+        setting = Setting(
+            entry.spec,
+            data_cases(entry.spec, seed),
+            {},
+            states * (4 if tier == "full" else 1),
+            seed,
+            max(2 * len(chosen), 1),
+        )
+        parts = [update_rungs(update, setting, say) for update in chosen]
+        parts += [stationarity_rung(case, setting, say) for case in find_cases(entry.spec, "stationarity")]
+        parts += [enumeration_rung(case, setting, say) for case in find_cases(entry.spec, "enumeration")]
+    checks = tuple(row for part in parts for row in part[0])
+    mutants = tuple(row for part in parts for row in part[1])
+    return CheckReport(entry.spec.name, checks, mutants, _notes(entry.spec, chosen), time.perf_counter() - start)
+
+
+def find_cases(spec: ModelSpec, kind: str) -> tuple[Any, ...]:
+    """Return ``CASES`` of ``labelzoo.inference.<model>.<kind>``, none where there is no such module."""
+    package = f"labelzoo.inference.{spec.name}"
+    if not spec.name.isidentifier() or importlib.util.find_spec(package) is None:
+        return ()
+    if importlib.util.find_spec(f"{package}.{kind}") is None:
+        return ()
+    return tuple(importlib.import_module(f"{package}.{kind}").CASES)
+
+
+def _require_views(spec: ModelSpec, updates: Iterable[Update]) -> None:
+    for update in updates:
+        if update.view not in spec.views:
+            raise ValueError(
+                f"update {update.name!r} names the view {update.view!r}; views: {', '.join(spec.views)}"
+            )
+
+
+def _speaker(progress: bool) -> Callable[[str], None]:
+    console = Console(stderr=True, highlight=False)
+    return console.print if progress else lambda line: None
+
+
+def _notes(spec: ModelSpec, updates: tuple[Update, ...]) -> tuple[str, ...]:
+    notes = []
+    if not updates:
+        notes.append("No hand-derived update is registered: rungs 0 and 1 had nothing to check.")
+    if spec.simulate is None:
+        reason = f": {spec.no_simulate}" if spec.no_simulate else ""
+        notes.append(f"Labels for the checks are fair coins, since the model does not simulate{reason}.")
+    notes += [f"No {kind} case." for kind in ("stationarity", "enumeration") if not find_cases(spec, kind)]
+    return tuple(notes)
