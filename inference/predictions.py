@@ -19,7 +19,7 @@ ROWS_AT_ONCE = 1024
 def add_predictions(
     tree: xr.DataTree, data: Any, *, num_draws: int | None = None, max_bytes: int = DEFAULT_MAX_BYTES
 ) -> xr.DataTree:
-    """Return a copy of `tree` with the group ``predictions``: label_prob (chain, draw, obs, labels) of `data`.
+    """Return a copy of `tree` with ``predictions/label_prob`` (chain, draw, obs, labels) of `data`.
 
     Raises
     ------
@@ -33,7 +33,7 @@ def add_predictions(
 
 
 def top_labels(tree: xr.DataTree, data: Any, k: int) -> sparse.csr_array:
-    """Return the `k` most probable labels of each row with their posterior mean probability: csr (row, labels).
+    """Return the `k` most probable labels of each row, with their mean probability: csr (row, labels).
 
     Memory is 1024 rows by all labels at a time.
     """
@@ -74,7 +74,8 @@ def write_predictions(
     size = 8 * data.num_rows * data.num_labels
     if top is None and size > max_bytes:
         raise ValueError(
-            f"probabilities of {data.num_rows} rows x {data.num_labels} labels take {size / 2**30:.1f} GiB: pass --top K"
+            f"probabilities of {data.num_rows} rows x {data.num_labels} labels take "
+            f"{size / 2**30:.1f} GiB: pass --top K"
         )
     result = mean_prob(tree, data) if top is None else top_labels(tree, data, top)
     writer = _write_npz if path.suffix == ".npz" else _write_csv

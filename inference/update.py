@@ -61,4 +61,4 @@ class Update:
 
 
 EngineKind = Literal["mcmc", "bound", "point", "conjugate"]
-"""``mcmc``: exact in the limit; ``bound``: mean field, SVI; ``point``: EM, MAP; ``conjugate``: closed form."""
+"""mcmc: exact in the limit; bound: mean field, SVI; point: EM, MAP; conjugate: closed form."""

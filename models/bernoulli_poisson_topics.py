@@ -70,7 +70,7 @@ def positive_rates(topics: Array, embedding: Array, positives: Cells) -> Array:
 
 
 def log_likelihood(topics: Array, embedding: Array, positives: Cells, negatives: Negatives) -> Array:
-    """Return log p(Y observed | U, V) = sum over positives of log(1 - e^-lambda) - sum over zeros of lambda."""
+    """Return log p(Y | U, V): sum over positives of log(1 - e^-lambda) less the sum over zeros of lambda."""
     rates = positive_rates(topics, embedding, positives).sum(axis=1)
     return log1mexp(rates).sum() - (negative_mass(topics, negatives) * embedding).sum()
 
@@ -196,7 +196,8 @@ def _counts_collapsed(
     numpyro.factor("at_least_one", jnp.where((m.sum(axis=1) > 0).all(), 0.0, -jnp.inf))
     numpyro.factor("count_topics", (m * jnp.log(topics.T[positives.label])).sum())
     row_counts = positive_sum_by_row(jnp.asarray(m, topics.dtype), positives, X.shape[0])
-    return topics, weights, r, row_counts, exposed_mass(topics, jnp.ones(positives.row.shape[0]), positives, negatives)
+    ones = jnp.ones(positives.row.shape[0])
+    return topics, weights, r, row_counts, exposed_mass(topics, ones, positives, negatives)
 
 
 VIEWS = {

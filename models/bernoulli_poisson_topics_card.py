@@ -53,7 +53,7 @@ def prepare(data: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
     _check_settings(settings, data.num_labels)
     size = 8 * data.num_rows * (data.num_features + 1)
     if size > MAX_DENSE_BYTES:
-        raise ValueError(f"X: the features take {size / 2**30:.1f} GiB when dense; pass fewer rows or features")
+        raise ValueError(f"X: dense features take {size / 2**30:.1f} GiB; pass fewer rows or features")
     raw = data.X if isinstance(data.X, np.ndarray) else data.X.toarray()
     X = design_matrix(jnp.asarray(raw), intercept=settings["intercept"], scale_rows=settings["scale_rows"])
     positives, negatives = list_cells(data)
@@ -93,7 +93,7 @@ def _check_settings(settings: Mapping[str, Any], num_labels: int) -> None:
     for name in ("shape_prior", "precision_prior"):
         value = settings[name]
         if value is not None and not (len(value) == 2 and all(np.isfinite(v) and v > 0 for v in value)):
-            raise ValueError(f"{name} must be two positive numbers (shape, rate): an improper prior has no posterior")
+            raise ValueError(f"{name} must be two positive numbers (shape, rate): the prior must be proper")
 
 
 def constants(inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,6 +148,7 @@ def functional_cells(num_rows: int, num_labels: int, count: int = 200) -> tuple[
     flat = np.unique((flat * 7919) % total)
     return flat // num_labels, flat % num_labels
 
+
 def log_score(
     draw: Mapping[str, Any], inputs: Mapping[str, Any], key: Array, num_samples: int = 256, sweeps: int = 10
 ) -> Array:
@@ -181,7 +182,8 @@ def log_score(
     def log_weight(log_u: Array) -> Array:
         u = jnp.exp(log_u)
         rates = (topics.T[positives.label] * u[positives.row]).sum(axis=1)
-        fit = positive_sum_by_row(log1mexp(rates)[:, None], positives, u.shape[0])[:, 0] - (zeros * u).sum(axis=1)
+        fit = positive_sum_by_row(log1mexp(rates)[:, None], positives, u.shape[0])[:, 0]
+        fit = fit - (zeros * u).sum(axis=1)
         log_prior = (r * (log_u - psi) - jnp.exp(log_u - psi) - gammaln(r)).sum(axis=1)
         log_factor = (a * (log_u + jnp.log(rate)) - rate * u - gammaln(a)).sum(axis=1)
         return fit + log_prior - jnp.logaddexp(log_prior, log_factor) + jnp.log(2.0)
@@ -249,7 +251,8 @@ def _simulate_globals(rng: np.random.Generator, inputs: Mapping[str, Any]) -> di
     sites["weights"] = rng.standard_normal((k, d)) / np.sqrt(np.asarray(precision))
     sites["topics"] = rng.dirichlet(np.full(inputs["num_labels"], inputs["topic_concentration"]), k)
     e0, f0 = inputs["shape_prior"]
-    sites["shape"] = rng.gamma(e0, 1 / f0, k) if inputs["shape"] is None else np.full(k, float(inputs["shape"]))
+    fixed = inputs["shape"]
+    sites["shape"] = rng.gamma(e0, 1 / f0, k) if fixed is None else np.full(k, float(fixed))
     return sites
 
 
@@ -274,6 +277,7 @@ spec = ModelSpec(
     tiny={"num_obs": 5, "num_features": 2, "num_labels": 4, "num_topics": 2},
     default={"num_obs": 100, "num_features": 5, "num_labels": 20, "num_topics": 3},
     small_settings={"num_topics": 3, "topic_concentration": 0.5, "shape": 1.0},
-    paper="Rai, Hu, Henao, Carin: Large-scale Bayesian multi-label learning via topic-based label embeddings, NIPS 2015",
+    paper="Rai, Hu, Henao, Carin: Large-scale Bayesian multi-label learning via topic-based label "
+    "embeddings, NIPS 2015",
     equations="eqs. 1-19",
 )

@@ -11,8 +11,24 @@ View = Callable[..., Any]
 Inputs = dict[str, Any]
 
 ALLOWED_DIMS = frozenset(
-    "obs labels feature topic component target measurement inducing class neighbor iteration "
-    "labels_bis obs_bis topic_bis feature_bis positive".split()
+    [
+        "obs",
+        "labels",
+        "feature",
+        "topic",
+        "component",
+        "target",
+        "measurement",
+        "inducing",
+        "class",
+        "neighbor",
+        "iteration",
+        "labels_bis",
+        "obs_bis",
+        "topic_bis",
+        "feature_bis",
+        "positive",
+    ]
 )
 """Names of event axes. ``label`` is not among them: a dim of that name breaks ``arviz.summary``."""
 

@@ -12,14 +12,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from labelzoo.inference.bernoulli_poisson_topics.em_data import EMData, em_data
-from labelzoo.inference.bernoulli_poisson_topics.em_objective import objective
+from labelzoo.inference.bernoulli_poisson_topics.em_data import EMData, em_data, times
+from labelzoo.inference.bernoulli_poisson_topics.em_objective import constant, objective
 from labelzoo.inference.bernoulli_poisson_topics.em_steps import (
     EMConfig,
     EMState,
     prior_precision,
     sweep,
     with_counts,
+    with_embedding,
 )
 from labelzoo.inference.bernoulli_poisson_topics.starts import Start, make_start
 from labelzoo.inference.engine import Engine, EngineResult
@@ -88,21 +89,23 @@ def em_config(
 def begin(start: Start, data: EMData, config: EMConfig, shape: float) -> EMState:
     """Return the state at `start`, with its counts; a gamma factor has the concentration r + 1 there."""
     dtype = data.X.dtype
-    weights, log_u = jnp.asarray(start.weights, dtype), jnp.asarray(start.log_embedding, dtype)
+    weights, log_u = jnp.asarray(start.weights.T, dtype), jnp.asarray(start.log_embedding, dtype)
     log_topics = jnp.log(jnp.asarray(start.topics.T, dtype))
     concentration = jnp.full(log_u.shape, shape + 1.0, dtype)
     state = EMState(
         log_topics=log_topics,
         weights=weights,
-        psi=data.X @ weights.T,
+        psi=times(data, weights),
         concentration=concentration,
-        log_rate=jnp.log(concentration) - log_u,
-        shape=jnp.full(weights.shape[0], shape, dtype),
+        log_rate=log_u,
+        log_embedding=log_u,
+        shape=jnp.full(weights.shape[1], shape, dtype),
         log_mass=None,
         row_counts=jnp.zeros_like(log_u),
         label_counts=jnp.zeros_like(log_topics),
         positive_term=jnp.zeros((), jnp.float64),
     )
+    state = with_embedding(state, concentration, jnp.log(concentration) - log_u, config.algorithm)
     return with_counts(state, data, config)
 
 
@@ -160,7 +163,7 @@ def run_em(
             site: np.asarray(value, float)[None, None]
             for site, value in draw_of(result.state, data, config).items()
         },
-        optimization={"objective": result.objective},
+        optimization={"objective": result.objective + float(constant(result.state, data, config))},
         compile_seconds=compile_seconds + result.compile_seconds,
         run_seconds=result.run_seconds,
         converged=result.converged,
@@ -173,7 +176,7 @@ def draw_of(state: EMState, data: EMData, config: EMConfig) -> dict[str, Array]:
     """Return the sites at `state`, in the layout of the program."""
     sites = {
         "topics": jnp.exp(state.log_topics).T,
-        "weights": state.weights,
+        "weights": state.weights.T,
         "shape": state.shape,
         "embedding": state.concentration * jnp.exp(-state.log_rate),
     }

@@ -13,12 +13,17 @@ BLOCK_VALUES = 1 << 17
 """Cells x topics values of one block of gathered cells: 1 MB in float64, so that a block stays in cache."""
 
 
+SPARSE_BELOW = 0.05
+"""Share of entries of X that are not zero below which products go entry by entry: about break-even on a CPU."""
+
+
 class Blocks(NamedTuple):
     """A list of cells cut into blocks of equal size; the tail is padded with cells of weight zero.
 
     Attributes
     ----------
     row, label : int32 arrays (block, cell)
+        ``label`` is the column: a feature, for the blocks of X.
     weight : float array (block, cell)
     """
 
@@ -50,6 +55,8 @@ class EMData(NamedTuple):
     Attributes
     ----------
     X : float array (obs, feature)
+    sparse : Blocks or None
+        The entries of X that are not zero, where they are few enough to be faster.
     positives : Blocks
     exposure : Exposure or None
         None where every cell is observed: then every topic's exposure is exactly one.
@@ -58,6 +65,7 @@ class EMData(NamedTuple):
     """
 
     X: Array
+    sparse: Blocks | None
     positives: Blocks
     exposure: Exposure | None
     precision: Array | None
@@ -83,8 +91,10 @@ def em_data(inputs: Mapping[str, Any], *, positives_only: bool = False, dtype: A
         None if positives_only else _exposure(row, label, negatives, inputs["num_labels"], num_topics, dtype)
     )
     precision = inputs["precision"]
+    X = np.asarray(inputs["X"])
     return EMData(
-        jnp.asarray(inputs["X"], dtype),
+        jnp.asarray(X, dtype),
+        _sparse(X, num_topics, dtype),
         to_blocks(row, label, np.ones(row.size), num_topics, dtype),
         exposure,
         None if precision is None else jnp.asarray(precision, dtype),
@@ -129,6 +139,35 @@ def to_blocks(row: np.ndarray, label: np.ndarray, weight: np.ndarray, num_topics
         jnp.asarray(cut(label, fill), jnp.int32),
         jnp.asarray(cut(weight, "constant"), dtype),
     )
+
+
+def _sparse(X: np.ndarray, num_topics: int, dtype: Any) -> Blocks | None:
+    row, feature = np.nonzero(X)
+    if row.size > SPARSE_BELOW * X.size:
+        return None
+    return to_blocks(row, feature, X[row, feature], num_topics, dtype)
+
+
+def times(data: EMData, right: Array) -> Array:
+    """Return X times `right` (feature, topic): (obs, topic)."""
+    if data.sparse is None:
+        return data.X @ right
+
+    def add(total: Array, block: Blocks) -> tuple[Array, None]:
+        return total.at[block.row].add(right[block.label] * block.weight[:, None]), None
+
+    return jax.lax.scan(add, jnp.zeros((data.X.shape[0], right.shape[1]), right.dtype), data.sparse)[0]
+
+
+def transposed_times(data: EMData, right: Array) -> Array:
+    """Return X' times `right` (obs, topic): (feature, topic)."""
+    if data.sparse is None:
+        return data.X.T @ right
+
+    def add(total: Array, block: Blocks) -> tuple[Array, None]:
+        return total.at[block.label].add(right[block.row] * block.weight[:, None]), None
+
+    return jax.lax.scan(add, jnp.zeros((data.X.shape[1], right.shape[1]), right.dtype), data.sparse)[0]
 
 
 def observed_by_row(topics: Array, exposure: Exposure) -> Array:

@@ -11,11 +11,11 @@ from labelzoo.inference.bernoulli_poisson_topics.em_steps import (
     EMState,
     Step,
     expected_counts,
-    log_embedding,
     update_shape,
     update_topics,
     update_weights,
     with_counts,
+    with_embedding,
 )
 
 Array = Any
@@ -80,19 +80,20 @@ def _embedding(concentration: float = 0.0, prior_rate: bool = True, exposure: bo
     def step(state: EMState, data: EMData, config: EMConfig) -> EMState:
         log_mass = state.log_mass if exposure and state.log_mass is not None else jnp.zeros_like(state.psi)
         rate = jnp.logaddexp(log_mass, -state.psi) if prior_rate else log_mass
-        return state._replace(concentration=state.shape + state.row_counts + concentration, log_rate=rate)
+        return with_embedding(state, state.shape + state.row_counts + concentration, rate, config.algorithm)
 
     return step
 
 
 def _counts_by_mean(state: EMState, data: EMData, config: EMConfig) -> EMState:
-    return with_counts(state, data, config._replace(algorithm="map"))
+    wrong = with_embedding(state, state.concentration, state.log_rate, "map")
+    return with_counts(wrong, data, config)
 
 
 def _counts_without_truncation(state: EMState, data: EMData, config: EMConfig) -> EMState:
     """Expected counts v u instead of v u / (1 - e^-lambda)."""
     new = with_counts(state, data, config)
-    log_u = log_embedding(state, config.algorithm)
+    log_u = state.log_embedding
     cells = data.positives
     row, label, weight = cells.row.ravel(), cells.label.ravel(), cells.weight.ravel()
     rates = jnp.exp(state.log_topics[label] + log_u[row]) * weight[:, None]
@@ -102,7 +103,7 @@ def _counts_without_truncation(state: EMState, data: EMData, config: EMConfig) -
 
 def _counts_untied(state: EMState, data: EMData, config: EMConfig) -> EMState:
     """One count a positive, not a zero-truncated Poisson number of them."""
-    tiny = expected_counts(state.log_topics, log_embedding(state, config.algorithm) - 30.0, data.positives)
+    tiny = expected_counts(state.log_topics, state.log_embedding - 30.0, data.positives)
     return with_counts(state, data, config)._replace(row_counts=tiny[0], label_counts=tiny[1])
 
 

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 import jax.numpy as jnp
-from jax.scipy.special import digamma, gammaln
+from jax.scipy.special import gammaln
 
 from labelzoo.inference.bernoulli_poisson_topics.em_data import EMData
 from labelzoo.inference.bernoulli_poisson_topics.em_steps import EMConfig, EMState
@@ -13,19 +13,39 @@ Array = Any
 
 
 def objective(state: EMState, data: EMData, config: EMConfig) -> Array:
-    """Return what the sweep raises: log joint density ("map") or evidence bound ("vb"), nats, float64.
+    """Return what the sweep raises, less `constant`: log joint density ("map") or evidence bound ("vb").
 
     ``map``: log p(Y | U, V) + log p(log U | W, r) + log p(V) + log p(W), V in the softmax basis.
     ``vb``: E log p(Y, counts, U | V, W, r) + entropies + log p(V) + log p(W) (+ log p(r) where learned).
-    Where precisions are learned, they are integrated out of p(W).
+    Where precisions are learned, they are integrated out of p(W). Nats, float64.
     """
     return (
         state.positive_term
         + embedding_term(state, config)
-        + log_prior_topics(state.log_topics, config)
-        + log_prior_weights(state.weights, data, config)
-        + (log_prior_shape(state.shape, config) if config.learn_shape else 0.0)
+        + config.topic_concentration * state.log_topics.sum(dtype=jnp.float64)
+        + weight_term(state.weights, data, config)
+        + (shape_term(state.shape, config) if config.learn_shape else 0.0)
     )
+
+
+def constant(state: EMState, data: EMData, config: EMConfig) -> Array:
+    """Return the normalisers of the priors of V, W (and r): millions of nats where topics are many.
+
+    They are kept out of `objective`, so that its relative change is one of the fit.
+    """
+    (num_labels, num_topics), num_features = state.log_topics.shape, state.weights.shape[0]
+    eta = config.topic_concentration
+    total = num_topics * (math.lgamma(eta * num_labels) - num_labels * math.lgamma(eta))
+    total -= 0.5 * num_topics * num_features * math.log(2 * math.pi)
+    if config.learn_shape:
+        e0, f0 = config.shape_prior
+        total += num_topics * (e0 * math.log(f0) - math.lgamma(e0))
+    if config.precision_prior is None:
+        return total + 0.5 * num_topics * jnp.log(data.precision).sum(dtype=jnp.float64)
+    a, b = config.precision_prior
+    end = a + num_topics / 2
+    # (b + sum of squares / 2)^-end is kept relative to its value at 0.
+    return total + num_features * (math.lgamma(end) - math.lgamma(a) + (a - end) * math.log(b))
 
 
 def embedding_term(state: EMState, config: EMConfig) -> Array:
@@ -39,34 +59,20 @@ def embedding_term(state: EMState, config: EMConfig) -> Array:
     expected = a * jnp.exp(jnp.logaddexp(log_mass, -state.psi) - state.log_rate)
     common = -r * (state.log_rate + state.psi) - gammaln(r) - expected
     if config.algorithm == "map":
-        return (common + r * jnp.log(a)).sum(dtype=jnp.float64)
-    return (common + (r - a) * digamma(a) + gammaln(a) + a).sum(dtype=jnp.float64)
+        return (common + r * (state.log_embedding + state.log_rate)).sum(dtype=jnp.float64)
+    return (common + (r - a) * (state.log_embedding + state.log_rate) + gammaln(a) + a).sum(dtype=jnp.float64)
 
 
-def log_prior_topics(log_topics: Array, config: EMConfig) -> Array:
-    """Return log p(V) as a density of the softmax coordinates: sum eta log v - log normaliser."""
-    num_labels, num_topics = log_topics.shape
-    eta = config.topic_concentration
-    constant = num_topics * (math.lgamma(eta * num_labels) - num_labels * math.lgamma(eta))
-    return eta * log_topics.sum(dtype=jnp.float64) + constant
-
-
-def log_prior_weights(weights: Array, data: EMData, config: EMConfig) -> Array:
-    """Return log p(W); with learned precisions the Student density that is left when they are integrated."""
-    num_topics, num_features = weights.shape
-    squares = (weights**2).sum(axis=0)
-    constant = -0.5 * num_topics * num_features * math.log(2 * math.pi)
+def weight_term(weights: Array, data: EMData, config: EMConfig) -> Array:
+    """Return log p(W) up to a constant; with learned precisions that of the Student density left by them."""
+    squares = (weights**2).sum(axis=1)
     if config.precision_prior is None:
-        logs = 0.5 * num_topics * jnp.log(data.precision)
-        return (logs - 0.5 * data.precision * squares).sum(dtype=jnp.float64) + constant
+        return -0.5 * (data.precision * squares).sum(dtype=jnp.float64)
     a, b = config.precision_prior
-    end = a + num_topics / 2
-    constant += num_features * (math.lgamma(end) - math.lgamma(a) + a * math.log(b))
-    return -end * jnp.log(b + squares / 2).sum(dtype=jnp.float64) + constant
+    return -(a + weights.shape[1] / 2) * jnp.log1p(squares / (2 * b)).sum(dtype=jnp.float64)
 
 
-def log_prior_shape(shape: Array, config: EMConfig) -> Array:
-    """Return log p(r) of the gamma prior."""
+def shape_term(shape: Array, config: EMConfig) -> Array:
+    """Return log p(r) of the gamma prior up to a constant."""
     e0, f0 = config.shape_prior
-    constant = shape.shape[0] * (e0 * math.log(f0) - math.lgamma(e0))
-    return ((e0 - 1) * jnp.log(shape) - f0 * shape).sum(dtype=jnp.float64) + constant
+    return ((e0 - 1) * jnp.log(shape) - f0 * shape).sum(dtype=jnp.float64)

@@ -5,7 +5,7 @@ the softmax basis: what the formulas of Rai et al. (2015), section 3.2, amount t
 q(u_nk) and maximises the evidence bound over it and over (V, W, r). The only difference is the logarithm that
 enters the topic weights of a positive: log u at its mode, or E log u.
 
-Arrays inside are (labels, topic) and (obs, topic), so that the topics of one cell lie side by side.
+Arrays inside are (labels, topic), (feature, topic) and (obs, topic), so that the topics of one cell lie side by side.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,6 +21,8 @@ from labelzoo.inference.bernoulli_poisson_topics.em_data import (
     EMData,
     missing_by_label,
     observed_by_row,
+    times,
+    transposed_times,
 )
 from labelzoo.inference.polya_gamma import mean as polya_gamma_mean
 from labelzoo.inference.stable import log_expm1, zero_truncated_poisson_mean
@@ -67,11 +69,13 @@ class EMState(NamedTuple):
     Attributes
     ----------
     log_topics : (labels, topic)
-    weights : (topic, feature)
+    weights : (feature, topic)
     psi : (obs, topic)
-        X W'.
+        X times the weights.
     concentration, log_rate : (obs, topic)
         u = concentration / rate: the mode of log u ("map"), or the mean of the gamma factor ("vb").
+    log_embedding : (obs, topic)
+        log u at its mode ("map"), or E log u under the gamma factor ("vb").
     shape : (topic,)
     log_mass : (obs, topic) or None
         log s_nk; None where every cell is observed (s = 1).
@@ -88,6 +92,7 @@ class EMState(NamedTuple):
     psi: Array
     concentration: Array
     log_rate: Array
+    log_embedding: Array
     shape: Array
     log_mass: Array | None
     row_counts: Array
@@ -95,9 +100,10 @@ class EMState(NamedTuple):
     positive_term: Array
 
 
-def log_embedding(state: EMState, algorithm: str) -> Array:
-    """Return log u at its mode ("map"), or its expectation under the gamma factor ("vb"): (obs, topic)."""
-    return (digamma if algorithm == "vb" else jnp.log)(state.concentration) - state.log_rate
+def with_embedding(state: EMState, concentration: Array, log_rate: Array, algorithm: str) -> EMState:
+    """Set the embedding, with log u at its mode ("map") or its expectation under the gamma factor ("vb")."""
+    center = (digamma if algorithm == "vb" else jnp.log)(concentration)
+    return state._replace(concentration=concentration, log_rate=log_rate, log_embedding=center - log_rate)
 
 
 def expected_counts(log_topics: Array, log_u: Array, positives: Blocks) -> tuple[Array, Array, Array]:
@@ -132,7 +138,7 @@ def with_counts(state: EMState, data: EMData, config: EMConfig) -> EMState:
     log_mass = None
     if data.exposure is not None:
         log_mass = jnp.log(observed_by_row(jnp.exp(state.log_topics), data.exposure))
-    counts = expected_counts(state.log_topics, log_embedding(state, config.algorithm), data.positives)
+    counts = expected_counts(state.log_topics, state.log_embedding, data.positives)
     return state._replace(
         log_mass=log_mass, row_counts=counts[0], label_counts=counts[1], positive_term=counts[2]
     )
@@ -143,7 +149,7 @@ def prior_precision(weights: Array, data: EMData, config: EMConfig) -> Array:
     if config.precision_prior is None:
         return data.precision
     a, b = config.precision_prior
-    return (a + weights.shape[0] / 2) / (b + (weights**2).sum(axis=0) / 2)
+    return (a + weights.shape[1] / 2) / (b + (weights**2).sum(axis=1) / 2)
 
 
 def update_weights(state: EMState, data: EMData, config: EMConfig) -> EMState:
@@ -163,10 +169,8 @@ def update_weights(state: EMState, data: EMData, config: EMConfig) -> EMState:
     tau = prior_precision(state.weights, data, config)
     if config.w_step == "exact":
         weights = solve_weights(data.X, omega, target, tau)
-        return state._replace(weights=weights, psi=data.X @ weights.T)
-    weights, psi = conjugate_gradient_weights(
-        data.X, omega, target, tau, state.weights, state.psi, config.cg_steps
-    )
+        return state._replace(weights=weights, psi=times(data, weights))
+    weights, psi = conjugate_gradient_weights(data, omega, target, tau, state, config.cg_steps)
     return state._replace(weights=weights, psi=psi)
 
 
@@ -186,43 +190,43 @@ def solve_weights(X: Array, omega: Array, target: Array, tau: Array) -> Array:
         return scaled.T @ (right - root * cho_solve(cho_factor(inner), root * (gram @ right)))
 
     if num_features <= num_obs:
-        return jax.lax.map(by_features, (omega.T, target.T))
+        return jax.lax.map(by_features, (omega.T, target.T)).T
     scaled = X / tau
     gram = scaled @ X.T
-    return jax.lax.map(by_rows, (omega.T, target.T))
+    return jax.lax.map(by_rows, (omega.T, target.T)).T
 
 
 def conjugate_gradient_weights(
-    X: Array, omega: Array, target: Array, tau: Array, weights: Array, psi: Array, steps: int
+    data: EMData, omega: Array, target: Array, tau: Array, state: EMState, steps: int
 ) -> tuple[Array, Array]:
-    """Take `steps` conjugate-gradient steps for every topic at once, from the current weights.
+    """Take `steps` conjugate-gradient steps for every topic at once, from the weights of `state`.
 
-    Keeps psi = X W' up to date, so that `steps` steps cost 2 `steps` products with X: 4 N D K `steps` flops.
+    Keeps psi = X w up to date, so that `steps` steps cost 2 `steps` products with X: 4 N D K `steps` flops,
+    or 4 (entries of X that are not zero) K `steps`.
     """
-    residual = ((target - omega * psi).T @ X) - tau * weights
+    weights, psi, prior = state.weights, state.psi, tau[:, None]
+    residual = transposed_times(data, target - omega * psi) - prior * weights
     direction = residual
-    square = (residual**2).sum(axis=1)
+    square = (residual**2).sum(axis=0)
     for step in range(steps):
-        along = X @ direction.T
+        along = times(data, direction)
         bent = omega * along
-        curvature = (bent * along).sum(axis=0) + (tau * direction**2).sum(axis=1)
+        curvature = (bent * along).sum(axis=0) + (prior * direction**2).sum(axis=0)
         length = jnp.where(curvature > 0, square / jnp.where(curvature > 0, curvature, 1.0), 0.0)
-        weights = weights + length[:, None] * direction
-        psi = psi + length * along
+        weights, psi = weights + length * direction, psi + length * along
         if step + 1 < steps:
-            residual = residual - length[:, None] * (bent.T @ X + tau * direction)
-            new = (residual**2).sum(axis=1)
+            residual = residual - length * (transposed_times(data, bent) + prior * direction)
+            new = (residual**2).sum(axis=0)
             ratio = jnp.where(square > 0, new / jnp.where(square > 0, square, 1.0), 0.0)
-            direction, square = residual + ratio[:, None] * direction, new
+            direction, square = residual + ratio * direction, new
     return weights, psi
 
 
 def update_embedding(state: EMState, data: EMData, config: EMConfig) -> EMState:
     """Set u to (r + M) / (s + e^-psi), eq. 13 as a rate: the mode of log u, or the gamma factor's mean."""
     log_mass = 0.0 if state.log_mass is None else state.log_mass
-    return state._replace(
-        concentration=state.shape + state.row_counts, log_rate=jnp.logaddexp(log_mass, -state.psi)
-    )
+    log_rate = jnp.logaddexp(log_mass, -state.psi)
+    return with_embedding(state, state.shape + state.row_counts, log_rate, config.algorithm)
 
 
 def update_topics(state: EMState, data: EMData, config: EMConfig) -> EMState:
@@ -244,7 +248,7 @@ def update_shape(state: EMState, data: EMData, config: EMConfig) -> EMState:
         return state
     e0, f0 = config.shape_prior
     num_obs = state.psi.shape[0]
-    slope = (log_embedding(state, config.algorithm) - state.psi).sum(axis=0) - f0
+    slope = (state.log_embedding - state.psi).sum(axis=0) - f0
 
     def halve(_: int, interval: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = interval
@@ -275,8 +279,8 @@ def sweep(state: EMState, data: EMData, config: EMConfig, steps: Mapping[str, St
     The weights and the embedding are one block given the counts (the weights with the embedding profiled
     out), the topics follow with the counts of the old point: all maximise one lower bound in turn.
 
-    Cost: 8 N D K flops for the weights at two conjugate-gradient steps (X is read four times), about
-    (10 + one exp) P K flops and 32 P K bytes gathered at the P positives (and missing cells), some 60 N K
+    Cost: 8 N D K flops for the weights at two conjugate-gradient steps (X is read four times; only its
+    entries that are not zero, where they are few), about (10 + one exp) P K flops and 32 P K bytes gathered at the P positives (and missing cells), some 60 N K
     flops element by element. No array of rows x labels or positives x topics is formed.
     """
     for step in steps.values():

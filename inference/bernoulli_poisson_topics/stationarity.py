@@ -111,7 +111,7 @@ def rest(
     config = em_config(variant.algorithm, inputs, w_step=variant.w_step, shape_floor=1e-3)
     shape = START_SHAPE if config.learn_shape else float(inputs["shape"])
     data = em_data(inputs)
-    state = begin(make_start(inputs, jax.random.key(0), "random", shape), data, config, shape)
+    start = make_start(inputs, jax.random.key(0), "random", shape)
     steps = {**STEPS, **changes}
 
     def body(carry: tuple[Array, EMState, Array]) -> tuple[Array, EMState, Array]:
@@ -120,11 +120,12 @@ def rest(
         return count + 1, new, _largest_change(old, new)
 
     @jax.jit
-    def run(state: EMState) -> EMState:
-        start = (jnp.asarray(0), state, jnp.asarray(jnp.inf))
-        return jax.lax.while_loop(lambda c: (c[0] < SWEEPS) & (c[2] > _REST), body, start)[1]
+    def run() -> Params:
+        first = (jnp.asarray(0), begin(start, data, config, shape), jnp.asarray(jnp.inf))
+        last = jax.lax.while_loop(lambda c: (c[0] < SWEEPS) & (c[2] > _REST), body, first)[1]
+        return _params(last, data, config)
 
-    return _params(run(state), data, config)
+    return run()
 
 
 def _largest_change(old: EMState, new: EMState) -> Array:
@@ -133,7 +134,7 @@ def _largest_change(old: EMState, new: EMState) -> Array:
 
 
 def _params(state: EMState, data: EMData, config: EMConfig) -> Params:
-    params = {"topic_logits": state.log_topics.T, "weights": state.weights}
+    params = {"topic_logits": state.log_topics.T, "weights": state.weights.T}
     if config.algorithm == "map":
         params["log_embedding"] = jnp.log(state.concentration) - state.log_rate
     else:

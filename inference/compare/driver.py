@@ -16,10 +16,26 @@ from labelzoo.inference.fit import find_engine
 from labelzoo.models import registry
 from labelzoo.models.spec import ModelSpec
 
-COLUMNS = (
-    "engine kind seconds compile_seconds draws ess_min ess_median ess_per_second max_z max_difference upper "
-    "sd_ratio max_rhat khat log_score log_score_marginals log_score_error verdict"
-).split()
+COLUMNS = [
+    "engine",
+    "kind",
+    "seconds",
+    "compile_seconds",
+    "draws",
+    "ess_min",
+    "ess_median",
+    "ess_per_second",
+    "max_z",
+    "max_difference",
+    "upper",
+    "sd_ratio",
+    "max_rhat",
+    "khat",
+    "log_score",
+    "log_score_marginals",
+    "log_score_error",
+    "verdict",
+]
 
 SCORING_SHARE = 0.15
 """Part of a time budget kept for functionals and held-out scores."""

@@ -19,7 +19,7 @@ FALSE_ALARM = 1e-3
 
 
 class Moments(NamedTuple):
-    """Per functional: mean, sd, Monte Carlo error of the mean, R-hat, bulk and tail ESS; arrays (functional,)."""
+    """Mean, sd, Monte Carlo error of the mean, R-hat, bulk and tail ESS: arrays (functional,)."""
 
     mean: Array
     sd: Array
@@ -105,13 +105,16 @@ def difference(engine: Moments, reference: Moments, kind: str) -> Difference:
 def verdict(
     kind: str, engine: Moments, reference: Moments | None, found: Difference | None, name: str
 ) -> str:
-    """Return one sentence; it starts with 'agrees', 'refuted', 'approximation', 'reference' or 'no verdict'."""
+    """Return one sentence; it opens with agrees, refuted, approximation, no difference or no verdict."""
     if reference is None or found is None:
         return f"no verdict: no {name} reference was run"
     if not _converged(reference):
         return "no verdict: reference not converged"
     if kind == "point":
-        return f"approximation: a point, up to {found.max_difference:.2g} posterior sd from {name} over {found.count} functionals"
+        return (
+            f"approximation: a point, up to {found.max_difference:.2g} posterior sd from {name} "
+            f"over {found.count} functionals"
+        )
     if kind == "bound":
         return (
             f"approximation: means up to {found.max_difference:.2g} posterior sd from {name}, "
@@ -121,9 +124,15 @@ def verdict(
         return f"no verdict: this engine not converged (R-hat {np.nanmax(engine.rhat):.3f})"
     limit = norm.isf(FALSE_ALARM / (2 * found.count))
     if found.max_z is not None and found.max_z > limit:
-        return f"refuted: differs from {name} by {found.max_difference:.2g} posterior sd (z = {found.max_z:.1f}, limit {limit:.1f})"
+        return (
+            f"refuted: differs from {name} by {found.max_difference:.2g} posterior sd "
+            f"(z = {found.max_z:.1f}, limit {limit:.1f})"
+        )
     if found.upper is not None and found.upper < AGREE_SD:
-        return f"agrees with {name}: |difference| < {found.upper:.2g} posterior sd (95 % limit, {found.count} functionals)"
+        return (
+            f"agrees with {name}: |difference| < {found.upper:.2g} posterior sd "
+            f"(95 % limit, {found.count} functionals)"
+        )
     return (
         f"no difference from {name} seen, but the Monte Carlo error only excludes |difference| > "
         f"{found.upper:.2g} posterior sd; run longer"

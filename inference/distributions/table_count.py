@@ -19,7 +19,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.scipy.special import polygamma
 from numpyro.distributions import constraints
 from numpyro.distributions.distribution import Distribution
 from numpyro.distributions.util import validate_sample
@@ -118,7 +117,8 @@ class TableCount(Distribution):
     concentration : array
         r > 0, broadcast against ``count``.
     max_count : int, optional
-        Size of the Stirling table of ``log_prob``; needed only where ``count`` is traced (inside ``jit``).
+        Size of the Stirling table of ``log_prob``; needed only where ``count`` is traced (an argument of a
+        jitted function).
         Probabilities of larger counts are NaN.
     """
 
@@ -135,6 +135,9 @@ class TableCount(Distribution):
         validate_args: bool | None = None,
     ) -> None:
         (concentration,) = as_floats(concentration)
+        known = not isinstance(count, jax.core.Tracer)
+        if max_count is None and known and isinstance(concentration, jax.core.Tracer):
+            max_count = int(np.max(np.asarray(count), initial=0))  # the broadcast below hides the counts
         self.count, self.concentration = jnp.broadcast_arrays(jnp.asarray(count), concentration)
         self.max_count = max_count
         super().__init__(jnp.shape(self.concentration), validate_args=validate_args)
@@ -161,9 +164,8 @@ class TableCount(Distribution):
         stirling = table[jnp.clip(m, 0, size), jnp.clip(t, 0, size)]
         some = m > 0
         # r^t Gamma(r) / Gamma(r + m) with one power of r taken into Gamma(1 + r): finite for tiny r.
-        power = (t - 1) * jnp.log(self.concentration) - log_rising(
-            1.0 + self.concentration, jnp.maximum(m - 1, 0)
-        )
+        rising = log_rising(1.0 + self.concentration, jnp.maximum(m - 1, 0))
+        power = (t - 1) * jnp.log(self.concentration) - rising
         inside = (t >= jnp.minimum(m, 1)) & (t <= m)
         value_inside = jnp.where(some, jnp.where(inside, stirling, 0.0) + power, 0.0)
         return jnp.where(m > size, jnp.nan, jnp.where(inside, value_inside, -jnp.inf))
@@ -175,18 +177,23 @@ class TableCount(Distribution):
             raise ValueError("TableCount.log_prob: count is traced; give max_count when building TableCount")
         return int(np.max(np.asarray(self.count), initial=0))
 
+    def _slopes(self) -> tuple[Array, Array]:
+        """First and second derivative in r of log(Gamma(r + m) / Gamma(r + 1)), for m >= 1."""
+        later = jnp.maximum(jnp.asarray(self.count, self.concentration.dtype) - 1.0, 0.0)
+        r, one = self.concentration, jnp.ones_like(self.concentration)
+
+        def slope(s: Array) -> Array:
+            return jax.jvp(lambda v: log_rising(1.0 + v, later), (s,), (one,))[1]
+
+        return jax.jvp(slope, (r,), (one,))
+
     @property
     def mean(self) -> Array:
-        """sum_i r / (r + i - 1) = 1 + r d/dr log(Gamma(r + m) / Gamma(r + 1)) for m >= 1."""
-        m, r = jnp.asarray(self.count, self.concentration.dtype), self.concentration
-        _, slope = jax.jvp(
-            lambda s: log_rising(1.0 + s, jnp.maximum(m - 1.0, 0.0)), (r,), (jnp.ones_like(r),)
-        )
-        return jnp.where(m > 0, 1.0 + r * slope, 0.0)
+        """sum_i r / (r + i - 1) = 1 + r (digamma(r + m) - digamma(r + 1)) for m >= 1."""
+        return jnp.where(self.count > 0, 1.0 + self.concentration * self._slopes()[0], 0.0)
 
     @property
     def variance(self) -> Array:
-        """mean - 1 - r^2 (trigamma(1 + r) - trigamma(r + m)) for m >= 1."""
-        m, r = jnp.asarray(self.count, self.concentration.dtype), self.concentration
-        squares = r**2 * (polygamma(1, 1.0 + r) - polygamma(1, r + jnp.maximum(m, 1.0)))
-        return jnp.where(m > 0, self.mean - 1.0 - squares, 0.0)
+        """mean - 1 + r^2 (trigamma(r + m) - trigamma(r + 1)) for m >= 1."""
+        slope, curvature = self._slopes()
+        return jnp.where(self.count > 0, self.concentration * (slope + self.concentration * curvature), 0.0)

@@ -94,8 +94,8 @@ def run_mean_field(
     progress: bool = False,
     max_iter: int = 3000,
     tolerance: float = 1e-8,
-    num_samples: int = 1000,
-    khat_samples: int = 1000,
+    num_samples: Any = 1000,
+    khat_samples: Any = 1000,
 ) -> EngineResult:
     """Ascend the bound to its maximum (it is concave in neither, but each update is exact), then draw.
 

@@ -55,10 +55,10 @@ def fixed_point(
 ) -> dict[str, Array]:
     """Iterate `sweep` until no factor moves by more than `tolerance`, and return `objective`'s parameters."""
 
-    def moving(carry: tuple[int, Any, Array]) -> Array:
+    def moving(carry: tuple[Array, Any, Array]) -> Array:
         return (carry[0] < max_iter) & (carry[2] > tolerance)
 
-    def once(carry: tuple[int, Any, Array]) -> tuple[int, Any, Array]:
+    def once(carry: tuple[Array, Any, Array]) -> tuple[Array, Any, Array]:
         count, old, _ = carry
         new = sweep(old, inputs)
         change = [jnp.abs(a - b).max() for a, b in zip(new, old, strict=True)]
@@ -98,6 +98,10 @@ CASES = (
             (
                 "intercept's precision wrong",
                 _with(lambda inputs: {"precision": inputs["precision"].at[-1].multiply(3.0)}),
+            ),
+            (
+                "missing cells read as zeros",
+                _with(lambda inputs: {"observed": jnp.ones_like(inputs["observed"])}),
             ),
             ("E omega with b = 2", lambda inputs: fixed_point(inputs, sweep=_two_trials)),
             ("tilt without the covariance", lambda inputs: fixed_point(inputs, sweep=_no_spread)),

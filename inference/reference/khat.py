@@ -44,11 +44,12 @@ def psis_khat(log_weights: Any) -> float:
     values = np.asarray(log_weights, float).ravel()
     if values.size < MIN_WEIGHTS:
         raise ValueError(f"log_weights: k-hat needs at least {MIN_WEIGHTS} weights, got {values.size}")
-    if np.isnan(values).any() or np.isposinf(values).any():
+    if np.isnan(values).any() or not np.isfinite(values.max()):
         return float("inf")
-    if np.ptp(values) <= 1e-10 * (1 + np.abs(values).max()):
+    if np.ptp(values) <= 1e-10 * (1 + np.abs(values.max())):
         return float("-inf")
-    _, khat = array_stats.psislw(values)
+    # ArviZ takes the log likelihoods of leave-one-out, which are minus the log weights.
+    _, khat = array_stats.psislw(-values)
     return float(np.nan_to_num(khat, nan=np.inf))
 
 

@@ -58,10 +58,10 @@ def run_nuts(
     *,
     rng_key: Any,
     progress: bool = False,
-    target_accept_prob: float = 0.8,
-    max_tree_depth: int = 10,
-    dense_mass: bool = False,
-    init: str = "uniform",
+    target_accept_prob: Any = 0.8,
+    max_tree_depth: Any = 10,
+    dense_mass: Any = False,
+    init: Any = "uniform",
     **options: Any,
 ) -> EngineResult:
     """Draw from the posterior of the summed view by NUTS (Hoffman and Gelman, JMLR 15, 2014).

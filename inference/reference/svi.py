@@ -52,8 +52,14 @@ CHUNK = 100
 MAX_TRACE = 10_000
 """Longest trace of the objective that is kept."""
 
-SETTLED = 1e-4
-"""Relative change of the running mean of the loss that counts as none."""
+SETTLED = 0.1
+"""Fall of the running mean of the loss that counts as none, nats."""
+
+MIN_WINDOW = 20
+"""Fewest steps in a running mean."""
+
+FALL = 0.01
+"""Step size at the end as a share of that at the start: what Adam's noise is reduced by."""
 
 
 class Fit(NamedTuple):
@@ -71,13 +77,13 @@ def run_svi(
     *,
     rng_key: Any,
     progress: bool = False,
-    guide: str = "normal",
-    num_steps: int = 3000,
-    step_size: float = 0.05,
-    num_samples: int = 1000,
-    num_particles: int = 1,
-    init: str = "median",
-    khat_samples: int = 1000,
+    guide: Any = "normal",
+    num_steps: Any = 3000,
+    step_size: Any = 0.05,
+    num_samples: Any = 1000,
+    num_particles: Any = 1,
+    init: Any = "median",
+    khat_samples: Any = 1000,
 ) -> EngineResult:
     """Fit a guide to the summed view by Adam on the evidence lower bound, then draw from it.
 
@@ -87,7 +93,7 @@ def run_svi(
         Family of the guide, one of `GUIDES`.
     num_steps : int
     step_size : float
-        Of the first step; it falls geometrically to a tenth, so that the last parameters settle.
+        Of the first step; it falls geometrically to a hundredth, so that the parameters settle.
     num_samples : int
         Draws from the fitted guide.
     num_particles : int
@@ -155,8 +161,8 @@ def _check_options(
 
 
 def _falling(step_size: float, num_steps: int, step: Array) -> Array:
-    """Return the step size at a step: a geometric fall to a tenth over the run."""
-    return step_size * 0.1 ** (step / num_steps)
+    """Return the step size at a step: a geometric fall to `FALL` of it over the run."""
+    return step_size * FALL ** (step / num_steps)
 
 
 def _fit(svi: SVI, key: Array, inputs: Mapping[str, Any], num_steps: int, progress: bool) -> Fit:
@@ -225,25 +231,26 @@ def _draw(
 def judge(losses: np.ndarray) -> tuple[bool, str]:
     """Say whether the running mean of the loss has settled.
 
-    The mean of the last tenth of the steps is held against that of the tenth before it: settled when it
-    fell by less than two standard errors of the difference, or by a relative 1e-4.
+    The mean of the last fifth of the steps is held against that of the fifth before it: settled when it
+    fell by no more than `SETTLED` beyond two standard errors of the difference.
 
     Parameters
     ----------
     losses : array (step,)
+        Nats.
 
     Returns
     -------
     converged : bool
     message : str
     """
-    window = len(losses) // 10
-    if window < 10:
+    window = len(losses) // 5
+    if window < MIN_WINDOW:
         return False, f"{len(losses)} steps are too few to judge whether the loss has settled"
     last, before = losses[-window:], losses[-2 * window : -window]
     fall = before.mean() - last.mean()
     error = np.sqrt((last.var(ddof=1) + before.var(ddof=1)) / window)
-    settled = bool(fall <= max(2 * error, SETTLED * (1 + abs(last.mean()))))
+    settled = bool(fall <= SETTLED + 2 * error)
     return settled, (
         f"the mean loss of the last {window} steps is {'settled' if settled else 'still falling'}: "
         f"{last.mean():.6g}, {fall:.3g} below that of the {window} before (standard error {error:.2g})"

@@ -170,7 +170,8 @@ def fit(
         "converged": {"yes": True, "no": False}.get(attrs["converged"]),
         "message": attrs["message"],
     }
-    text = f"{model} by {engine} ({attrs['kind']}): {attrs['run_seconds']:.1f} s and {attrs['compile_seconds']:.1f} s to compile; {attrs['message']}\nwrote {out}"
+    timing = f"{attrs['run_seconds']:.1f} s and {attrs['compile_seconds']:.1f} s to compile"
+    text = f"{model} by {engine} ({attrs['kind']}): {timing}; {attrs['message']}\nwrote {out}"
     emit(as_json, payload, text)
 
 

@@ -1,0 +1,320 @@
+"""A comparison as terminal text and as one HTML file that needs no network."""
+
+import base64
+import html
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+DASH = "–"
+"""Shown where a number does not apply."""
+
+
+class Picture(NamedTuple):
+    """A rendered figure.
+
+    Attributes
+    ----------
+    file : str
+        Name of the PNG file.
+    title, caption : str
+        The caption says what to look for.
+    png : bytes
+    """
+
+    file: str
+    title: str
+    caption: str
+    png: bytes
+
+
+class Column(NamedTuple):
+    """A column of a table: the key in a row, its heading, and how a value is written."""
+
+    key: str
+    heading: str
+    write: Callable[[Any], str]
+
+
+def digits(count: int) -> Callable[[Any], str]:
+    """Return a writer of numbers with `count` significant digits, without exponents below a million."""
+
+    def write(value: Any) -> str:
+        if value is None:
+            return DASH
+        value = float(value)
+        if abs(value) >= 1e6:
+            return f"{value:.{count}g}"
+        rounded = float(f"{value:.{count}g}")
+        places = 0 if rounded == 0 else max(0, count - 1 - int(f"{rounded:e}".partition("e")[2]))
+        return f"{rounded:.{min(places, 6)}f}"
+
+    return write
+
+
+def fixed(places: int) -> Callable[[Any], str]:
+    """Return a writer of numbers with so many decimal places."""
+    return lambda value: DASH if value is None else f"{float(value):.{places}f}"
+
+
+def word(value: Any) -> str:
+    """Write a value as it is."""
+    return DASH if value is None else str(value)
+
+
+def verdict_word(sentence: Any) -> str:
+    """Return the word or two that a verdict sentence opens with."""
+    for opening in ("agrees", "refuted", "approximation", "no verdict", "no difference", "reference"):
+        if str(sentence).startswith(opening):
+            return opening
+    return word(sentence)
+
+
+ENGINE_COLUMNS = (
+    Column("name", "engine", word),
+    Column("kind", "kind", word),
+    Column("seconds", "seconds", digits(3)),
+    Column("compile_seconds", "of it compiling", digits(3)),
+    Column("ess_per_second", "ESS/s", digits(3)),
+    Column("max_rhat", "R-hat", fixed(3)),
+    Column("khat", "k-hat", fixed(2)),
+    Column("max_difference", "|diff| (sd)", digits(2)),
+    Column("upper", "upper (sd)", digits(2)),
+    Column("max_z", "max z", fixed(1)),
+    Column("log_score", "log score", fixed(2)),
+    Column("log_score_marginals", "marginals", fixed(2)),
+    Column("verdict", "verdict", verdict_word),
+)
+
+WHOLE_COLUMNS = (
+    Column("name", "engine", word),
+    Column("seconds", "seconds", digits(3)),
+    Column("per_example_auc", "AUC in a row", fixed(3)),
+    Column("macro_auc", "macro AUC", fixed(3)),
+    Column("macro_auc_undefined", "labels without it", word),
+    Column("precision_at_1", "P@1", fixed(3)),
+    Column("log_score", "log score", fixed(2)),
+)
+
+LEGEND = (
+    "ESS/s: effective draws a second of the worst functional. |diff|: largest difference of means from the reference, "
+    "in its posterior sds; upper: its 95 % limit; max z: in Monte Carlo errors. Log score: nats a held-out row, "
+    "labels jointly, beside the sum of their marginals; higher is better."
+)
+
+WHOLE_LEGEND = (
+    "AUC in a row: how well the labels of one row are ranked. Macro AUC: how well the rows are ranked, averaged over "
+    "the labels that have both classes among the held-out rows. P@1: how often the most probable label is right. "
+    "Log score: nats a row, sum over labels."
+)
+
+
+def cells_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> list[list[str]]:
+    """Return the written cells of each row."""
+    return [[column.write(row.get(column.key)) for column in columns] for row in rows]
+
+
+def as_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> str:
+    """Return an aligned table for a terminal; columns without any value are left out."""
+    used = [c for c in columns if any(row.get(c.key) is not None for row in rows)]
+    grid = [[c.heading for c in used], *cells_of(rows, used)]
+    widths = [max(len(line[j]) for line in grid) for j in range(len(used))]
+    lines = []
+    for line in grid:
+        first = line[0].ljust(widths[0])
+        lines.append("  ".join([first, *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))]).rstrip())
+    return "\n".join(lines)
+
+
+def render_text(payload: Mapping[str, Any]) -> str:
+    """Return what the command prints."""
+    parts = [payload["summary"], as_table(payload["engines"], ENGINE_COLUMNS)]
+    parts.append("\n".join(f"{row['name']}: {row['verdict']}" for row in payload["engines"]))
+    if payload["whole"]:
+        parts.append(payload["whole_summary"] + "\n" + as_table(payload["whole"], WHOLE_COLUMNS))
+    if payload["topics"]:
+        lines = [
+            f"{t['name']:<9}{'' if t['share'] is None else format(t['share'], '6.1%')}  "
+            + ", ".join(label["name"] for label in t["labels"][:6])
+            for t in payload["topics"]
+        ]
+        parts.append("\n".join([payload["topics_summary"], *lines]))
+    if payload["next"]:
+        lines = [
+            f"{i}. {row['obs']}{'  ' + row['description'] if row['description'] else ''}  ({row['likely_labels']})"
+            for i, row in enumerate(payload["next"], 1)
+        ]
+        parts.append("\n".join([payload["next_summary"], *lines]))
+    parts += [f"Note: {note}" for note in payload["notes"]]
+    limit = "" if payload["budget"] is None else f" of {payload['budget']:.0f} s"
+    parts.append(f"Took {payload['seconds']:.0f} s{limit}. Report: {payload['report']}")
+    return "\n\n".join(parts)
+
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1c1c1c; --soft: #666; --paper: #fff; --line: #ddd; --tint: #f4f4f6; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e8e8e8; --soft: #a5a5a5; --paper: #16171a; --line: #3a3b40; --tint: #222328; }
+}
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 60rem; padding: 1rem; background: var(--paper); color: var(--ink);
+  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; overflow-wrap: break-word; }
+h1 { font-size: 1.5rem; line-height: 1.25; margin: .5rem 0 1rem; }
+h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .35rem .6rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
+th { color: var(--soft); font-weight: 600; }
+th:first-child, td:first-child, td.words, th.words { text-align: left; }
+td.words { white-space: normal; min-width: 14rem; }
+.topics { width: 100%; }
+.note, figcaption, .legend { color: var(--soft); font-size: .875rem; }
+figure { margin: 1.25rem 0; }
+figure img { max-width: 100%; height: auto; display: block; background: #fff; border-radius: 6px; padding: 4px; }
+figcaption { margin-top: .4rem; max-width: 44rem; }
+pre { background: var(--tint); padding: .75rem; border-radius: 6px; overflow-x: auto; font-size: .85rem; }
+.verdicts { padding-left: 1.2rem; }
+.refuted { color: #c0392b; font-weight: 600; }
+.big { font-size: 1.5rem; line-height: 1; }
+"""
+
+
+def render_html(payload: Mapping[str, Any], pictures: Sequence[Picture]) -> str:
+    """Return the report; every name that comes from data or files is escaped."""
+    title = html.escape(payload["title"])
+    body = [
+        f"<h1>{title}</h1>",
+        f"<p>{html.escape(payload['summary'])}</p>",
+        _verdicts(payload["engines"]),
+        *(f'<p class="note">Note: {html.escape(note)}</p>' for note in payload["notes"]),
+        "<h2>Engines</h2>",
+        html_table(payload["engines"], ENGINE_COLUMNS),
+        f'<p class="legend">{html.escape(LEGEND)}</p>',
+        *_whole(payload),
+        *_figures(pictures),
+        *_topics(payload),
+        *_next(payload),
+        *_reproduce(payload),
+    ]
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n" + "\n".join(body) + "\n</body>\n</html>\n"
+    )
+
+
+def html_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> str:
+    """Return an HTML table that scrolls sideways on a narrow screen."""
+    head = "".join(f"<th>{html.escape(column.heading)}</th>" for column in columns)
+    lines = []
+    for cells in cells_of(rows, columns):
+        lines.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+
+
+def _verdicts(rows: Sequence[Mapping[str, Any]]) -> str:
+    items = []
+    for row in rows:
+        mark = ' class="refuted"' if verdict_word(row["verdict"]) == "refuted" else ""
+        items.append(f"<li{mark}><b>{html.escape(row['name'])}</b>: {html.escape(row['verdict'])}</li>")
+    return f'<ul class="verdicts">{"".join(items)}</ul>'
+
+
+def _whole(payload: Mapping[str, Any]) -> list[str]:
+    if not payload["whole"]:
+        return []
+    return [
+        "<h2>Held-out rows</h2>",
+        f"<p>{html.escape(payload['whole_summary'])}</p>",
+        html_table(payload["whole"], WHOLE_COLUMNS),
+        f'<p class="legend">{html.escape(WHOLE_LEGEND)}</p>',
+    ]
+
+
+def _figures(pictures: Sequence[Picture]) -> list[str]:
+    if not pictures:
+        return []
+    out = ["<h2>Pictures</h2>"]
+    for picture in pictures:
+        data = base64.b64encode(picture.png).decode("ascii")
+        out.append(
+            f'<figure><img alt="{html.escape(picture.title)}" src="data:image/png;base64,{data}">'
+            f"<figcaption><b>{html.escape(picture.title)}.</b> {html.escape(picture.caption)}</figcaption></figure>"
+        )
+    return out
+
+
+def _topics(payload: Mapping[str, Any]) -> list[str]:
+    if not payload["topics"]:
+        return []
+    lines = []
+    for topic in payload["topics"]:
+        share = DASH if topic["share"] is None else f"{topic['share']:.1%}"
+        labels = ", ".join(f"{html.escape(x['name'])}&nbsp;{x['weight']:.2f}" for x in topic["labels"])
+        lines.append(f'<tr><td>{html.escape(topic["name"])}</td><td>{share}</td><td class="words">{labels}</td></tr>')
+    head = '<tr><th>topic</th><th>share</th><th class="words">labels with the largest weights</th></tr>'
+    return [
+        "<h2>Topics</h2>",
+        f"<p>{html.escape(payload['topics_summary'])}</p>",
+        f'<div class="scroll"><table class="topics"><thead>{head}</thead><tbody>{"".join(lines)}</tbody></table></div>',
+    ]
+
+
+def _next(payload: Mapping[str, Any]) -> list[str]:
+    if not payload["next"]:
+        return []
+    lines = []
+    for row in payload["next"]:
+        words = (row["description"], row["likely_labels"], row["hidden_labels"])
+        cells = "".join(f'<td class="words">{html.escape(text or DASH)}</td>' for text in words)
+        lines.append(f'<tr><td class="big">{html.escape(row["obs"])}</td><td>{row["gain"]:.3g}</td>{cells}</tr>')
+    heads = "".join(f'<th class="words">{name}</th>' for name in ("name", "likely labels", "labels kept from the engine"))
+    return [
+        "<h2>What to label next</h2>",
+        f"<p>{html.escape(payload['next_summary'])}</p>",
+        f'<div class="scroll"><table class="topics"><thead><tr><th>row</th><th>gain</th>{heads}</tr></thead>'
+        f"<tbody>{''.join(lines)}</tbody></table></div>",
+    ]
+
+
+def _reproduce(payload: Mapping[str, Any]) -> list[str]:
+    versions = ", ".join(f"{name} {number}" for name, number in payload["versions"].items())
+    limit = "" if payload["budget"] is None else f" of the {payload['budget']:.0f} s allowed"
+    lines = [
+        f"Data: {payload['data']} (sha256 {payload['data_hash'][:16]}…), seed {payload['seed']}.",
+        f"Versions: {versions}.",
+        f"Took {payload['seconds']:.0f} s{limit}, on {payload['machine']}.",
+        "Samplers stop when their time is up, so the number of draws depends on the machine.",
+    ]
+    if payload["budget"] is None:
+        lines.pop()
+    return [
+        "<h2>How to reproduce</h2>",
+        f"<pre>{html.escape(payload['command'])}</pre>",
+        f'<p class="note">{html.escape(" ".join(lines))}</p>',
+    ]
+
+
+def write_bytes(path: Path, content: bytes) -> Path:
+    """Write a file at once or not at all: under a temporary name, then renamed.
+
+    Raises
+    ------
+    ValueError
+        If the folder cannot be written to.
+    """
+    temporary = None
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.absolute().parent)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise ValueError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
+    finally:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+    return path
