@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from labelzoo.inference.rejection import map_blocks, rejection_draws
+from labelzoo.inference.rejection import map_blocks, normal_and_uniforms, rejection_draws
 
 _SERIES_BELOW = 0.1
 _SERIES_TERMS = 12
@@ -32,10 +32,9 @@ def _log_acceptance(d: jax.Array, z: jax.Array) -> jax.Array:
 
 def _propose_ratio(key: jax.Array, alpha: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Propose ``(1 + z)^3``, the draw over ``alpha - 1/3``, for ``alpha >= 1``."""
-    normal_key, uniform_key = jax.random.split(key)
+    normal, u = normal_and_uniforms(key, alpha, 1)
     d = alpha - 1 / 3
-    z = jax.random.normal(normal_key, alpha.shape, alpha.dtype) / (3 * jnp.sqrt(d))
-    u = jax.random.uniform(uniform_key, alpha.shape, alpha.dtype)
+    z = normal / (3 * jnp.sqrt(d))
     return (1 + z) ** 3, u < jnp.exp(_log_acceptance(d, z))
 
 

@@ -177,36 +177,42 @@ def draw_gaussian_natural(
     features, omega, potential, tau = as_floats(features, omega, potential, tau)
     if method not in ("auto", "precision", "woodbury"):
         raise ValueError(f"method: expected 'auto', 'precision' or 'woodbury', got {method!r}")
-    if (
-        features.ndim != 2
-        or omega.shape[-1:] != features.shape[:1]
-        or potential.shape[-1:] != features.shape[1:]
-    ):
-        raise ValueError(
-            f"features {features.shape}, omega {omega.shape} and potential {potential.shape} do not fit: "
-            "expected (N, D), (..., N), (..., D)"
-        )
+    topics = _topics(features, omega, potential, tau)
     rows, columns = features.shape
     wide = method == "woodbury" or (method == "auto" and columns > rows)
     draw = _draw_by_woodbury if wide else _draw_by_precision
-    if omega.ndim == 1 and potential.ndim == 1 and tau.ndim < 2:
+    if not topics:
         return draw(key, features, omega, potential, jnp.broadcast_to(tau, (columns,)))
-    topics = jnp.broadcast_shapes(omega.shape[:-1], potential.shape[:-1], tau.shape[:-1])[0]
+    (number,) = topics
     inputs = (
-        jax.random.split(key, topics),
-        jnp.broadcast_to(omega, (topics, rows)),
-        jnp.broadcast_to(potential, (topics, columns)),
-        jnp.broadcast_to(tau, (topics, columns)),
+        jax.random.split(key, number),
+        jnp.broadcast_to(omega, (number, rows)),
+        jnp.broadcast_to(potential, (number, columns)),
+        jnp.broadcast_to(tau, (number, columns)),
     )
-    together = max(1, min(topics, MAX_BATCHED_CELLS // max(1, rows * columns)))
+    together = max(1, MAX_BATCHED_CELLS // max(1, rows * columns))
+    if together >= number:
+        return jax.vmap(draw, (0, None, 0, 0, 0))(inputs[0], features, *inputs[1:])
+    return jax.lax.map(lambda args: draw(args[0], features, *args[1:]), inputs, batch_size=together)
 
-    def draw_topic(args: tuple[Array, Array, Array, Array]) -> Array:
-        key, omega, potential, tau = args
-        return draw(key, features, omega, potential, tau)
 
-    if together >= topics:
-        return jax.vmap(draw_topic)(inputs)
-    return jax.lax.map(draw_topic, inputs, batch_size=together)
+def _topics(features: Array, omega: Array, potential: Array, tau: Array) -> tuple[int, ...]:
+    """Return (K,), or () for a single regression; ValueError where the shapes do not fit."""
+    sizes = {"omega": omega.shape, "potential": potential.shape, "tau": tau.shape}
+    if features.ndim != 2:
+        raise ValueError(f"features: expected shape (N, D), got {features.shape}")
+    expected = {"omega": features.shape[0], "potential": features.shape[1], "tau": features.shape[1]}
+    for name, shape in sizes.items():
+        scalar = name == "tau" and shape == ()
+        if not scalar and (len(shape) not in (1, 2) or shape[-1] != expected[name]):
+            raise ValueError(
+                f"{name}: last axis of length {expected[name]} expected for features {features.shape}, "
+                f"got shape {shape}"
+            )
+    topics = {shape[0] for shape in sizes.values() if len(shape) == 2}
+    if len(topics) > 1:
+        raise ValueError(f"unlike numbers of topics in {sizes}")
+    return tuple(topics)
 
 
 def _draw_by_precision(key: Array, features: Array, omega: Array, potential: Array, tau: Array) -> Array:
@@ -214,9 +220,8 @@ def _draw_by_precision(key: Array, features: Array, omega: Array, potential: Arr
     precision = (features * omega[:, None]).T @ features + jnp.diag(tau)
     factor = cholesky_with_jitter(precision).factor
     noise = jax.random.normal(key, potential.shape, potential.dtype)
-    return solve_triangular(
-        factor, solve_triangular(factor, potential, lower=True) + noise, lower=True, trans=1
-    )
+    white = solve_triangular(factor, potential, lower=True) + noise
+    return solve_triangular(factor, white, lower=True, trans=1)
 
 
 def _draw_by_woodbury(key: Array, features: Array, omega: Array, potential: Array, tau: Array) -> Array:

@@ -26,6 +26,16 @@ def block_length() -> int:
     return CPU_BLOCK if jax.default_backend() == "cpu" else ACCELERATOR_BLOCK
 
 
+def normal_and_uniforms(key: jax.Array, like: jax.Array, uniforms: int) -> tuple[jax.Array, ...]:
+    """Return a standard normal array and ``uniforms`` arrays on [0, 1) from one call of the generator.
+
+    One call instead of several halves the time to compile a proposal. All have the shape and dtype of ``like``.
+    """
+    u = jax.random.uniform(key, (1 + uniforms, *like.shape), like.dtype)
+    centred = jnp.maximum(2 * u[0] - 1, -1 + jnp.finfo(like.dtype).epsneg)
+    return (float(2**0.5) * jax.lax.erf_inv(centred), *u[1:])
+
+
 def map_blocks(
     draw: Callable[..., jax.Array], key: jax.Array, params: Params, fill: tuple[float, ...]
 ) -> jax.Array:

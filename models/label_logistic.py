@@ -104,7 +104,7 @@ def _dense(matrix: Any) -> np.ndarray:
 def _check_settings(settings: Mapping[str, Any]) -> None:
     for name in ("prior_scale", "intercept_precision"):
         value = settings[name]
-        if not (np.isscalar(value) and np.isreal(value) and np.isfinite(value) and value > 0):
+        if not (isinstance(value, int | float | np.number) and np.isfinite(value) and value > 0):
             raise ValueError(f"{name} must be a positive finite number, got {value!r}")
     if not isinstance(settings["intercept"], bool | np.bool_):
         raise ValueError(f"intercept must be True or False, got {settings['intercept']!r}")

@@ -123,7 +123,7 @@ def whole_numbers(lower: int, upper: int) -> Nodes:
 
 @partial(checked_jit, static_argnames=("static", "view"))
 def log_marginals(
-    arrays: list[Array], states: State, values: list[State], log_weights: Array, *, static: Any, view: Any
+    arrays: list[Array], states: State, values: State, log_weights: Array, *, static: Any, view: Any
 ) -> Array:
     """Return the log of the sum over nodes of exp(log joint + log weight) at each state: (state,).
 

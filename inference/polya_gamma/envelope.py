@@ -26,7 +26,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from labelzoo.inference.rejection import rejection_draws
+from labelzoo.inference.rejection import normal_and_uniforms, rejection_draws
 
 _CANCELLATION = 1.15
 _TANGENT_FLOOR = 4e-3
@@ -95,10 +95,8 @@ def _propose(
     key: jax.Array, b: jax.Array, tilt: jax.Array, s: jax.Array, log_bound: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Propose from the tilted inverse Gaussian and accept with ``rho_b(x) exp(s x / 2 - L)``."""
-    normal_key, root_key, accept_key = jax.random.split(key, 3)
-    normal = jax.random.normal(normal_key, b.shape, b.dtype)
-    x = _inverse_gaussian(normal, jax.random.uniform(root_key, b.shape, b.dtype), b, tilt)
-    u = jax.random.uniform(accept_key, b.shape, b.dtype)
+    normal, choice, u = normal_and_uniforms(key, b, 2)
+    x = _inverse_gaussian(normal, choice, b, tilt)
     return x, u * jnp.exp(log_bound - s * x / 2) < passage_ratio(b, x)[0]
 
 

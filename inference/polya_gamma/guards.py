@@ -31,9 +31,9 @@ def check_parameters(b: Any, c: Any) -> None:
     """
     shapes, tilts = _concrete(b), _concrete(c)
     if shapes is not None:
-        _refuse("b", shapes, ~(np.isfinite(shapes) & (shapes > 0)), "positive and finite")
+        _refuse("b", shapes, np.asarray(~(np.isfinite(shapes) & (shapes > 0))), "positive and finite")
     if tilts is not None:
-        _refuse("c", tilts, ~np.isfinite(tilts), "finite")
+        _refuse("c", tilts, np.asarray(~np.isfinite(tilts)), "finite")
 
 
 def safe_parameters(b: jax.Array, c: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

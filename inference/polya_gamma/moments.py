@@ -48,6 +48,7 @@ def _split(c: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, ja
     return near, jnp.where(near, s, 0), z, (1 - e) / (1 + e), 4 * e / (1 + e) ** 2, z + jnp.log1p(e) - _LOG2
 
 
+@jax.jit
 def log_cosh_half(c: Any) -> jax.Array:
     """Return ``log cosh(c / 2)`` elementwise, exact to rounding for small and for large ``c``."""
     (c,) = as_floats(c)
@@ -55,6 +56,7 @@ def log_cosh_half(c: Any) -> jax.Array:
     return jnp.where(near, _series(s, np.ones(30), 0), log_cosh)
 
 
+@jax.jit
 def mean(b: Any, c: Any) -> jax.Array:
     """Mean ``b tanh(c/2) / (2 c)`` of PG(b, c), elementwise, in the dtype of the inputs."""
     b, c = as_floats(b, c)
@@ -62,6 +64,7 @@ def mean(b: Any, c: Any) -> jax.Array:
     return b * jnp.where(near, _series(s, _N / 2, 1), tanh / (4 * z))
 
 
+@jax.jit
 def variance(b: Any, c: Any) -> jax.Array:
     """Variance ``b (sinh c - c) / (4 c^3 cosh^2(c/2))`` of PG(b, c), elementwise."""
     b, c = as_floats(b, c)
@@ -69,6 +72,7 @@ def variance(b: Any, c: Any) -> jax.Array:
     return b * jnp.where(near, _series(s, -_N * (_N - 1) / 4, 2), (tanh - z * sech2) / (16 * z) / z / z)
 
 
+@jax.jit
 def third_cumulant(b: Any, c: Any) -> jax.Array:
     """Third cumulant ``b (3 tanh z - 3 z sech^2 z - 2 z^2 sech^2 z tanh z) / (64 z^5)``, z = c/2."""
     b, c = as_floats(b, c)
@@ -78,6 +82,7 @@ def third_cumulant(b: Any, c: Any) -> jax.Array:
     return b * jnp.where(near, _series(s, _N * (_N - 1) * (_N - 2) / 8, 3), far)
 
 
+@jax.jit
 def log_laplace(b: Any, c: Any, t: Any) -> jax.Array:
     r"""Log Laplace transform :math:`\log E \exp(-t \omega)` of PG(b, c), elementwise.
 
@@ -107,12 +112,14 @@ def log_laplace(b: Any, c: Any, t: Any) -> jax.Array:
     return -b * jnp.where(near, jnp.log1p(ratio), far)
 
 
+@jax.jit
 def log_tilt(omega: Any, b: Any, c: Any) -> jax.Array:
     """``log PG(omega | b, c) - log PG(omega | b, 0) = -c^2 omega / 2 + b log cosh(c/2)``, elementwise."""
     omega, b, c = as_floats(omega, b, c)
     return b * log_cosh_half(c) - c * (c * omega) / 2
 
 
+@jax.jit
 def kl_from_untilted(b: Any, c: Any) -> jax.Array:
     """KL(PG(b, c) || PG(b, 0)) = ``b log cosh(c/2) - c^2 E[omega] / 2`` in nats, elementwise."""
     b, c = as_floats(b, c)

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from arviz_stats.base import array_stats
+from arviz_stats.base.array import array_stats
 from numpyro.handlers import seed
 from numpyro.infer.elbo import get_importance_log_probs
 

@@ -29,7 +29,7 @@ Array = Any
 
 SVI_OPTIONS: dict[str, Any] = {
     "guide": "normal",
-    "num_steps": 3000,
+    "num_steps": 5000,
     "step_size": 0.05,
     "num_samples": 1000,
     "num_particles": 1,
@@ -78,7 +78,7 @@ def run_svi(
     rng_key: Any,
     progress: bool = False,
     guide: Any = "normal",
-    num_steps: Any = 3000,
+    num_steps: Any = 5000,
     step_size: Any = 0.05,
     num_samples: Any = 1000,
     num_particles: Any = 1,
@@ -93,7 +93,7 @@ def run_svi(
         Family of the guide, one of `GUIDES`.
     num_steps : int
     step_size : float
-        Of the first step; it falls geometrically to a hundredth, so that the parameters settle.
+        Of the first half of the steps; it then falls to a hundredth, so that Adam comes to rest.
     num_samples : int
         Draws from the fitted guide.
     num_particles : int
@@ -161,8 +161,8 @@ def _check_options(
 
 
 def _falling(step_size: float, num_steps: int, step: Array) -> Array:
-    """Return the step size at a step: a geometric fall to `FALL` of it over the run."""
-    return step_size * FALL ** (step / num_steps)
+    """Return the step size at a step: constant in the first half, then a geometric fall to `FALL` of it."""
+    return step_size * FALL ** jnp.maximum(2.0 * step / num_steps - 1.0, 0.0)
 
 
 def _fit(svi: SVI, key: Array, inputs: Mapping[str, Any], num_steps: int, progress: bool) -> Fit:
@@ -229,10 +229,11 @@ def _draw(
 
 
 def judge(losses: np.ndarray) -> tuple[bool, str]:
-    """Say whether the running mean of the loss has settled.
+    """Say whether the running mean of the loss had settled before the steps were made smaller.
 
-    The mean of the last fifth of the steps is held against that of the fifth before it: settled when it
-    fell by no more than `SETTLED` beyond two standard errors of the difference.
+    Small steps make any loss look settled, so the first half alone is judged: the mean of its last three
+    tenths is held against that of the three before. Settled: it fell by no more than `SETTLED` beyond two
+    standard errors of the difference.
 
     Parameters
     ----------
@@ -244,14 +245,15 @@ def judge(losses: np.ndarray) -> tuple[bool, str]:
     converged : bool
     message : str
     """
-    window = len(losses) // 5
+    half = len(losses) // 2
+    window = int(0.3 * half)
     if window < MIN_WINDOW:
         return False, f"{len(losses)} steps are too few to judge whether the loss has settled"
-    last, before = losses[-window:], losses[-2 * window : -window]
+    last, before = losses[half - window : half], losses[half - 2 * window : half - window]
     fall = before.mean() - last.mean()
     error = np.sqrt((last.var(ddof=1) + before.var(ddof=1)) / window)
     settled = bool(fall <= SETTLED + 2 * error)
     return settled, (
-        f"the mean loss of the last {window} steps is {'settled' if settled else 'still falling'}: "
-        f"{last.mean():.6g}, {fall:.3g} below that of the {window} before (standard error {error:.2g})"
+        f"the mean loss was {'settled' if settled else 'still falling'} when the steps were made smaller, "
+        f"after step {half}: it fell by {fall:.3g} (standard error {error:.2g}) over {window} steps"
     )

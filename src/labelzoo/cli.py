@@ -216,12 +216,17 @@ def check(
     killed, total = sum(r.mutants_killed for r in reports), sum(r.mutants_total for r in reports)
     passed = all(report.passed for report in reports)
     payload = {
-        "models": [report.to_json() for report in reports],
+        "models": [report.as_dict() for report in reports],
         "mutants_killed": killed,
         "mutants_total": total,
         "passed": passed,
     }
-    emit(as_json, payload, "\n\n".join(report.to_text() for report in reports))
+    if as_json:
+        emit(as_json, payload, "")
+    else:
+        from rich.console import Console
+
+        Console(width=None if sys.stdout.isatty() else 150).print(*reports, sep="\n")
     raise typer.Exit(0 if passed else 1)
 
 

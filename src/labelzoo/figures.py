@@ -58,7 +58,8 @@ def styles(engines: Sequence[str], reference: str | None) -> dict[str, dict[str,
     """Return colour and marker by engine, the same in every picture; the reference is black."""
     others = [name for name in engines if name != reference]
     found = {
-        name: {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]} for i, name in enumerate(others)
+        name: {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
+        for i, name in enumerate(others)
     }
     if reference is not None and reference in engines:
         found[reference] = {"color": REFERENCE_COLOUR, "marker": "o"}
@@ -83,7 +84,9 @@ def standardised_differences(moments: Mapping[str, Any], reference: str) -> Any:
     axis = axes[0, 0]
     axis.axvspan(-AGREE_SD, AGREE_SD, color="#dddddd", zorder=0, label=f"±{AGREE_SD} sd: counts as equal")
     if np.isfinite(error) and error > 0:
-        axis.axvspan(-2 * error, 2 * error, color="#bbbbbb", zorder=0, label="±2 Monte Carlo errors of the reference")
+        axis.axvspan(
+            -2 * error, 2 * error, color="#bbbbbb", zorder=0, label="±2 Monte Carlo errors of the reference"
+        )
     rng = np.random.default_rng(0)
     for row, name in enumerate(engines):
         gap = (moments[name].mean - ref.mean)[moves] / ref.sd[moves]
@@ -122,7 +125,7 @@ def functional_family(names: Sequence[str]) -> tuple[str, Array]:
 def functionals_by_engine(moments: Mapping[str, Any], names: Sequence[str], reference: str | None) -> Any:
     """Draw a few functionals of the largest family: mean and sd by engine, ordered by the reference's mean."""
     family, members = functional_family(names)
-    base = moments[reference] if reference in moments else next(iter(moments.values()))
+    base = moments.get(reference or "", next(iter(moments.values())))
     moves = np.zeros(len(names), bool)
     moves[members] = True
     chosen = choose_functionals(base.mean, moves & ((base.sd > 0) | (base.sd.max() == 0)))
@@ -137,7 +140,9 @@ def functionals_by_engine(moments: Mapping[str, Any], names: Sequence[str], refe
             x, summary.mean[chosen], yerr=sd if sd.any() else None, fmt=look[name]["marker"], markersize=4,
             linewidth=1, color=look[name]["color"], label=plain(name),
         )  # fmt: skip
-    axis.set_xticks(np.arange(chosen.size), [plain(names[i]) for i in chosen], rotation=40, ha="right", fontsize=8)
+    axis.set_xticks(
+        np.arange(chosen.size), [plain(names[i]) for i in chosen], rotation=40, ha="right", fontsize=8
+    )
     for x in np.arange(1, chosen.size) - 0.5:
         axis.axvline(x, color="#eeeeee", linewidth=0.8, zorder=0)
     axis.set_ylabel(f"{plain(family)}: mean ± posterior sd", fontsize=9)
@@ -208,7 +213,9 @@ def reliability(curves: Mapping[str, tuple[Array, Array]], reference: str | None
     floor = 0.5 * float(np.min(positive[positive > 0], initial=1.0))
     axis.plot([floor, 1], [floor, 1], color="#999999", linewidth=1, linestyle="--", label="perfect")
     for j, (name, table) in enumerate(tables.items()):
-        shift = 1 + 0.05 * (j - (len(tables) - 1) / 2)  # so that error bars of engines do not hide one another
+        shift = 1 + 0.05 * (
+            j - (len(tables) - 1) / 2
+        )  # so that error bars of engines do not hide one another
         share = np.maximum(table["share"], floor)
         bars = np.clip(np.array([share - np.maximum(table["low"], floor), table["high"] - share]), 0, None)
         axis.errorbar(

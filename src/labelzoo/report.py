@@ -124,7 +124,11 @@ def as_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> st
     lines = []
     for line in grid:
         first = line[0].ljust(widths[0])
-        lines.append("  ".join([first, *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))]).rstrip())
+        lines.append(
+            "  ".join(
+                [first, *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))]
+            ).rstrip()
+        )
     return "\n".join(lines)
 
 
@@ -201,7 +205,9 @@ def render_html(payload: Mapping[str, Any], pictures: Sequence[Picture]) -> str:
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n" + "\n".join(body) + "\n</body>\n</html>\n"
+        f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        + "\n".join(body)
+        + "\n</body>\n</html>\n"
     )
 
 
@@ -253,7 +259,9 @@ def _topics(payload: Mapping[str, Any]) -> list[str]:
     for topic in payload["topics"]:
         share = DASH if topic["share"] is None else f"{topic['share']:.1%}"
         labels = ", ".join(f"{html.escape(x['name'])}&nbsp;{x['weight']:.2f}" for x in topic["labels"])
-        lines.append(f'<tr><td>{html.escape(topic["name"])}</td><td>{share}</td><td class="words">{labels}</td></tr>')
+        lines.append(
+            f'<tr><td>{html.escape(topic["name"])}</td><td>{share}</td><td class="words">{labels}</td></tr>'
+        )
     head = '<tr><th>topic</th><th>share</th><th class="words">labels with the largest weights</th></tr>'
     return [
         "<h2>Topics</h2>",
@@ -269,8 +277,12 @@ def _next(payload: Mapping[str, Any]) -> list[str]:
     for row in payload["next"]:
         words = (row["description"], row["likely_labels"], row["hidden_labels"])
         cells = "".join(f'<td class="words">{html.escape(text or DASH)}</td>' for text in words)
-        lines.append(f'<tr><td class="big">{html.escape(row["obs"])}</td><td>{row["gain"]:.3g}</td>{cells}</tr>')
-    heads = "".join(f'<th class="words">{name}</th>' for name in ("name", "likely labels", "labels kept from the engine"))
+        lines.append(
+            f'<tr><td class="big">{html.escape(row["obs"])}</td><td>{row["gain"]:.3g}</td>{cells}</tr>'
+        )
+    heads = "".join(
+        f'<th class="words">{name}</th>' for name in ("name", "likely labels", "labels kept from the engine")
+    )
     return [
         "<h2>What to label next</h2>",
         f"<p>{html.escape(payload['next_summary'])}</p>",
@@ -307,7 +319,9 @@ def write_bytes(path: Path, content: bytes) -> Path:
     """
     temporary = None
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.absolute().parent)
+        handle, temporary = tempfile.mkstemp(
+            prefix=f".{path.name}.", suffix=".part", dir=path.absolute().parent
+        )
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
         os.chmod(temporary, 0o644)

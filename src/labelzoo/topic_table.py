@@ -61,7 +61,9 @@ def topic_table(tree: xr.DataTree, top: int = 8) -> list[Topic]:
         If there are no topics, or `top` is below one.
     """
     if not has_topics(tree):
-        raise ValueError(f"the posterior of {tree.attrs.get('model')!r} has no site 'topics' over (topic, labels)")
+        raise ValueError(
+            f"the posterior of {tree.attrs.get('model')!r} has no site 'topics' over (topic, labels)"
+        )
     if top < 1:
         raise ValueError(f"top must be at least 1, got {top}")
     means = _means(tree)
@@ -70,7 +72,9 @@ def topic_table(tree: xr.DataTree, top: int = 8) -> list[Topic]:
     order = np.arange(len(topics)) if shares is None else np.argsort(-shares, kind="stable")
     names = json.loads(str(tree.attrs["label_names"]))
     return [
-        Topic(f"topic {rank}", None if shares is None else float(shares[k]), _top(topics[k], names, top), int(k))
+        Topic(
+            f"topic {rank}", None if shares is None else float(shares[k]), _top(topics[k], names, top), int(k)
+        )
         for rank, k in enumerate(order)
     ]
 
@@ -97,7 +101,7 @@ def explained_shares(topics: Array, embedding: Array, tree: xr.DataTree) -> Arra
     The chance that a positive's count came from topic k (Rai et al. 2015, eq. 9).
     """
     observed = tree["observed_data"]
-    labels, indptr = observed["Y_indices"].values, observed["Y_indptr"].values
+    labels, indptr = np.asarray(observed["Y_indices"]), np.asarray(observed["Y_indptr"])
     rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     total = np.zeros(len(topics))
     for start in range(0, len(labels), POSITIVES_AT_ONCE):
@@ -124,5 +128,6 @@ def topics_as_text(topics: list[Topic], top: int = 6) -> str:
 def topics_as_json(topics: list[Topic]) -> list[dict[str, Any]]:
     """Return the table as plain dictionaries."""
     return [
-        {"name": t.name, "share": t.share, "labels": [{"name": n, "weight": w} for n, w in t.labels]} for t in topics
+        {"name": t.name, "share": t.share, "labels": [{"name": n, "weight": w} for n, w in t.labels]}
+        for t in topics
     ]

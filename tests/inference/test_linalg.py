@@ -130,18 +130,27 @@ def test_both_samplers_match_the_dense_formula(method, rows, columns):
 
 
 def test_method_follows_the_shape_and_topics_in_chunks_agree(monkeypatch):
-    wide, _, _ = problem(3, 7, 4, seed=7)
-    tall, _, _ = problem(12, 4, 4, seed=7)
     key = jax.random.key(8)
-    for given, method in [(wide, "woodbury"), (tall, "precision")]:
-        together = draw_gaussian_natural(key, *given)
-        np.testing.assert_array_equal(together, draw_gaussian_natural(key, *given, method=method))
+    for (rows, columns), method in [((3, 7), "woodbury"), ((12, 4), "precision")]:
+        given, _, _ = problem(rows, columns, 4, seed=7)
+        together = jax.jit(lambda *a: draw_gaussian_natural(*a))(key, *given)
+        named = jax.jit(lambda *a, m=method: draw_gaussian_natural(*a, method=m))(key, *given)
+        np.testing.assert_array_equal(together, named)
         with monkeypatch.context() as patch:
-            patch.setattr("labelzoo.inference.linalg.MAX_BATCHED_CELLS", 1)
-            np.testing.assert_allclose(draw_gaussian_natural(key, *given), together, rtol=1e-10)
-    features, omega, potential, tau = tall
-    assert draw_gaussian_natural(key, features, omega[0], potential[0], tau).shape == (4,)
-    assert draw_gaussian_natural(key, features, omega, potential[0], 2.0).shape == (4, 4)
+            patch.setattr("labelzoo.inference.linalg.MAX_BATCHED_CELLS", 2 * rows * columns)
+            in_pairs = jax.jit(lambda *a: draw_gaussian_natural(*a))(key, *given)
+        np.testing.assert_allclose(in_pairs, together, rtol=1e-10)
+
+
+def test_shapes_of_one_regression_and_of_shared_pieces():
+    (features, omega, potential, tau), _, _ = problem(12, 4, 3, seed=7)
+
+    def shape(*arrays):
+        return jax.eval_shape(draw_gaussian_natural, jax.random.key(0), features, *arrays).shape
+
+    assert shape(omega[0], potential[0], tau) == (4,)
+    assert shape(omega[0], potential[0], 2.0) == (4,)
+    assert shape(omega, potential[0], 2.0) == shape(omega[0], potential, np.tile(tau, (3, 1))) == (3, 4)
 
 
 def test_wide_problem_makes_no_square_matrix_of_features():
@@ -151,8 +160,10 @@ def test_wide_problem_makes_no_square_matrix_of_features():
     def visit(jaxpr):
         for equation in jaxpr.eqns:
             shapes.extend(v.aval.shape for v in equation.outvars if hasattr(v.aval, "shape"))
-            for inner in jax.core.jaxprs_in_params(equation.params):
-                visit(inner)
+            for parameter in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: x is None):
+                inner = getattr(parameter, "jaxpr", parameter)
+                if hasattr(inner, "eqns"):
+                    visit(inner)
 
     arrays = (np.ones((rows, columns)), np.ones((2, rows)), np.ones((2, columns)), np.ones(columns))
     visit(jax.make_jaxpr(draw_gaussian_natural)(jax.random.key(0), *arrays).jaxpr)
@@ -175,9 +186,9 @@ def test_float32_draw_is_close_to_float64(method):
 
 def test_bad_shapes_and_methods_are_named():
     given, _, _ = problem(12, 4, 2, seed=9)
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match="omega: last axis of length 4"):
         draw_gaussian_natural(jax.random.key(0), given[0].T, *given[1:])
-    with pytest.raises(ValueError, match="tau"):
+    with pytest.raises(ValueError, match="tau: last axis of length 4"):
         draw_gaussian_natural(jax.random.key(0), *given[:3], np.ones(5))
     with pytest.raises(ValueError, match="topics"):
         draw_gaussian_natural(jax.random.key(0), given[0], given[1], np.ones((3, 4)), 1.0)

@@ -92,7 +92,7 @@ def test_svi_finds_the_normal_posterior_and_says_so() -> None:
 
 
 def test_a_short_svi_says_that_it_has_not_settled() -> None:
-    tree = run("svi", num_steps=200, step_size=1e-3, num_samples=5, khat_samples=0)
+    tree = run("svi", num_steps=400, step_size=2e-3, num_samples=5, khat_samples=0)
     assert tree.attrs["converged"] == "no"
     assert "still falling" in tree.attrs["message"]
     assert "khat" not in tree.attrs

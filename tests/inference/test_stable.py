@@ -12,7 +12,7 @@ from labelzoo.inference import stable
 
 getcontext().prec = 250  # the cubes of 1e-30 have to survive differences
 GRID = [1e-30, 1e-12, 1e-8, 1e-3, 0.1, 0.5, 0.69, 0.7, 0.9999, 1.0001, 3.0, 30.0, 200.0, 1e3]
-LIMIT = {jnp.float32: 1e-6, jnp.float64: 4e-15}
+LIMIT = {jnp.float32: 1e-6, jnp.float64: 1e-14}
 
 
 def _log1mexp(x: Decimal) -> Decimal:
@@ -60,7 +60,7 @@ def test_value_and_gradient_match_decimals(name, dtype):
     conditioning = np.abs(expected) + np.abs(np.array(GRID) * slopes)
     error = np.abs(value - expected) / (LIMIT[dtype] * conditioning + tiny)
     assert error.max() <= 1, dict(zip(GRID, error, strict=True))
-    loss = 300 if name.startswith("first_arrival") else 10  # terms of size 2 leave .008 just above 1
+    loss = 100 if name.startswith("first_arrival") else 10  # terms of size 2 leave .008 just above 1
     error = np.abs(gradient - np.array(slopes)) / (loss * LIMIT[dtype] * np.abs(slopes) + tiny)
     assert error.max() <= 1, dict(zip(GRID, error, strict=True))
 
@@ -98,7 +98,7 @@ def test_bernoulli_poisson_log_likelihood_has_finite_gradients(dtype):
 
 def test_limits_and_outside():
     infinity = jnp.asarray([-jnp.inf, jnp.inf])
-    np.testing.assert_array_equal(stable.softplus(infinity), [0.0, np.inf])
+    np.testing.assert_array_equal(jax.jit(stable.softplus)(infinity), [0.0, np.inf])
     np.testing.assert_array_equal(jax.vmap(jax.grad(stable.softplus))(infinity), [0.0, 1.0])
     assert np.isnan(stable.log1mexp(-1.0)) and np.isnan(stable.softplus(jnp.nan))
     assert stable.log1mexp(jnp.inf) == 0 and stable.zero_truncated_poisson_mean(jnp.inf) == jnp.inf
