@@ -49,10 +49,11 @@ def align(tree: xr.DataTree, site: str | None = None, dim: str | None = None) ->
     if site is None:
         raise ValueError(f"no site with dim {dim!r} and another event dim to match on")
     order = _permutations(posterior[site].transpose("chain", "draw", dim, ...).values)
-    picked = xr.DataArray(order, dims=("chain", "draw", dim), coords={dim: posterior[dim]})
+    # Without its coordinate: xarray refuses to index a dimension whose own coordinate would move along.
+    picked = xr.DataArray(order, dims=("chain", "draw", dim))
     moved: dict[str, Any] = {}
     for name, array in posterior.data_vars.items():
-        moved[str(name)] = array.isel({dim: picked}).transpose(*array.dims) if dim in array.dims else array
+        moved[str(name)] = array.drop_vars(dim, errors="ignore").isel({dim: picked}).transpose(*array.dims) if dim in array.dims else array
     out = tree.copy()
     out["posterior"] = xr.DataTree(posterior.assign(moved))
     out.attrs["aligned"] = f"{dim} by {site}"

@@ -29,9 +29,9 @@ def compile_clock() -> Iterator[CompileClock]:
     """Collect what is compiled inside the block, by JAX's own events; other threads count too."""
     clock = CompileClock()
 
-    def listen(event: str, start: float, end: float, **_: object) -> None:
+    def listen(event: str, start_time: float, end_time: float, **_: str | int) -> None:
         if event.startswith(COMPILE_EVENTS):
-            clock.spans.append((start, end))
+            clock.spans.append((start_time, end_time))
 
     jax.monitoring.register_event_time_span_listener(listen)
     try:

@@ -29,7 +29,7 @@ def block_length() -> int:
 def normal_and_uniforms(key: jax.Array, like: jax.Array, uniforms: int) -> tuple[jax.Array, ...]:
     """Return a standard normal array and ``uniforms`` arrays on [0, 1) from one call of the generator.
 
-    One call instead of several halves the time to compile a proposal. All have the shape and dtype of ``like``.
+    One call instead of several saves time to compile. All have the shape and dtype of ``like``.
     """
     u = jax.random.uniform(key, (1 + uniforms, *like.shape), like.dtype)
     centred = jnp.maximum(2 * u[0] - 1, -1 + jnp.finfo(like.dtype).epsneg)
@@ -132,11 +132,13 @@ def rejection_draws(
     jax.Array
         Draws, flat. An element not accepted in 10 000 rounds is NaN, so the loop always ends.
     """
+    few = -(-params[0].size // 8)
+    if few < 64:  # too short for gathering to pay, and one proposal fewer to compile
+        nothing = jnp.zeros_like(params[0])
+        todo = jnp.ones(nothing.shape, bool) if active is None else active
+        return _until_accepted(key, propose, params, nothing, todo)
     first, rest = jax.random.split(key)
     proposal, accepted = propose(first, *params)
     todo = ~accepted if active is None else active & ~accepted
     value = jnp.where(accepted, proposal, 0)
-    few = -(-params[0].size // 8)
-    if few < 64:
-        return _until_accepted(rest, propose, params, value, todo)
     return _finish_few(rest, propose, params, value, todo, few)

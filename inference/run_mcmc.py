@@ -1,5 +1,6 @@
 """Run any NumPyro kernel on a model's inputs and time compilation apart from sampling."""
 
+import itertools
 import time
 from typing import Any
 
@@ -78,7 +79,9 @@ def run_mcmc(
     ):
         if not isinstance(value, int | np.integer) or value < low:
             raise ValueError(f"{name} must be an integer of at least {low}, got {value!r}")
-    chunk = num_samples if max_seconds is None else max(1, min(num_samples, -(-num_samples // CHUNKS)))
+    if max_seconds is not None and chain_method != "vectorized":
+        raise ValueError(f"max_seconds needs chain_method='vectorized', got {chain_method!r}")
+    chunk = num_samples if max_seconds is None else max(1, -(-num_samples // CHUNKS))
     mcmc = MCMC(
         kernel,
         num_warmup=int(num_warmup),
@@ -90,10 +93,10 @@ def run_mcmc(
     )
     start = time.perf_counter()
     with compile_clock() as clock:
-        parts = [_run(mcmc, rng_key, stats, inputs, rename or {})]
-        while len(parts) * chunk < num_samples and time.perf_counter() - start < (max_seconds or np.inf):
-            mcmc.post_warmup_state = mcmc.last_state
-            parts.append(_run(mcmc, mcmc.last_state.rng_key, stats, inputs, rename or {}))
+        if max_seconds is None:
+            parts = [_run(mcmc, rng_key, stats, inputs, rename or {})]
+        else:
+            parts = _run_in_chunks(mcmc, rng_key, stats, inputs, rename or {}, num_samples, max_seconds)
     elapsed, compile_seconds = time.perf_counter() - start, clock.seconds()
     draws, sample_stats = (
         {
@@ -111,6 +114,32 @@ def run_mcmc(
         run_seconds=max(elapsed - compile_seconds, 0.0),
         attrs={"num_warmup": num_warmup, "thinning": thinning},
     )
+
+
+def _run_in_chunks(
+    mcmc: MCMC,
+    rng_key: Any,
+    stats: tuple[str, ...],
+    inputs: dict[str, Any],
+    rename: dict[str, str],
+    num_samples: int,
+    max_seconds: float,
+) -> list[Any]:
+    """Warm up and sample in runs of one length, which compile once; look at the clock between them."""
+    start = time.perf_counter()
+    keys = rng_key if mcmc.num_chains == 1 else jax.random.split(rng_key, mcmc.num_chains)
+    mcmc.post_warmup_state = mcmc.sampler.init(keys, mcmc.num_warmup, None, (), inputs)
+    warm_up = -(-mcmc.num_warmup // mcmc.num_samples)
+    parts: list[Any] = []
+    for run in itertools.count():
+        part = _run(mcmc, mcmc.post_warmup_state.rng_key, stats, inputs, rename)
+        mcmc.post_warmup_state = mcmc.last_state
+        if run >= warm_up:
+            parts.append(part)
+            done = len(parts) * mcmc.num_samples >= num_samples * mcmc.thinning
+            if done or time.perf_counter() - start > max_seconds:
+                break
+    return parts
 
 
 def _run(

@@ -199,7 +199,7 @@ def _row_factors(
     rate = exposed_mass(topics, jnp.ones(positives.row.shape[0]), positives, negatives) + jnp.exp(-psi)
     log_topic = jnp.log(topics.T[positives.label])
 
-    def sweep(_: int, a: Array) -> Array:
+    def sweep(_: Array, a: Array) -> Array:
         log_u = digamma(a) - jnp.log(rate)
         log_rates = log_topic + log_u[positives.row]
         total = jnp.exp(logsumexp(log_rates, axis=1, keepdims=True))
@@ -276,6 +276,7 @@ spec = ModelSpec(
     simulate=simulate,
     tiny={"num_obs": 5, "num_features": 2, "num_labels": 4, "num_topics": 2},
     default={"num_obs": 100, "num_features": 5, "num_labels": 20, "num_topics": 3},
+    check_settings={"precision_prior": (2.0, 1.0), "topic_concentration": 0.5},
     small_settings={"num_topics": 3, "topic_concentration": 0.5, "shape": 1.0},
     paper="Rai, Hu, Henao, Carin: Large-scale Bayesian multi-label learning via topic-based label "
     "embeddings, NIPS 2015",

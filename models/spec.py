@@ -113,6 +113,9 @@ class ModelSpec:
         Sizes for checks and for examples.
     small_settings : mapping
         Settings for a comparison on a small subset, chosen so that a reference sampler converges there.
+    check_settings : mapping
+        Settings under which the updates are checked besides the defaults, so that every block of an update
+        exists under one of the two (a learned precision, say).
     paper, equations : str
         What is implemented, and where it stands.
     """
@@ -131,6 +134,7 @@ class ModelSpec:
     tiny: Mapping[str, int] = field(default_factory=dict)
     default: Mapping[str, int] = field(default_factory=dict)
     small_settings: Mapping[str, Any] = field(default_factory=dict)
+    check_settings: Mapping[str, Any] = field(default_factory=dict)
     paper: str = ""
     equations: str = ""
 
@@ -145,7 +149,7 @@ class ModelSpec:
                 )
             if len(set(names)) < len(names):
                 raise ValueError(f"model {self.name!r}: site {site!r} repeats a dim: {names}")
-        for attribute in ("views", "settings", "dims", "tiny", "default", "small_settings"):
+        for attribute in ("views", "settings", "dims", "tiny", "default", "small_settings", "check_settings"):
             object.__setattr__(self, attribute, MappingProxyType(dict(getattr(self, attribute))))
 
     def resolve(self, overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Conditionals of the first-arrival sampler of Bernoulli-Poisson topics.
 
-A positive label is a Poisson process of rate lambda = sum_k u_nk v_kl on (0, 1) with at least one arrival. Only
-its first arrival is kept, at time t and of topic z: p(y = 1, t, z = k | u, v) = v_kl u_nk exp(-t lambda), whose
-sum over k and integral over t is 1 - exp(-lambda). A cell is then exposed for E = t (positive), 1 (observed
-zero) or 0 (missing), a positive counts once, and with
+A positive label is a Poisson process of rate lambda = sum_k u_nk v_kl on (0, 1) with at least one arrival.
+Only its first arrival is kept, at time t and of topic z: p(y = 1, t, z = k | u, v) is v_kl u_nk
+exp(-t lambda), whose sum over k and integral over t is 1 - exp(-lambda). A cell is then exposed for E = t
+(positive), 1 (observed zero) or 0 (missing), a positive counts once, and with
 
     m_nk, m_kl = numbers of z = k,  s_nk = sum_l E_nl v_kl,  c_kl = sum_n E_nl u_nk
 
@@ -22,6 +22,7 @@ from labelzoo.inference.bernoulli_poisson_topics.mutants import (
     altered,
     at_inputs,
     at_state,
+    everything_observed,
     whole_exposure,
     wrong_topic,
 )
@@ -174,6 +175,7 @@ ARRIVAL_UPDATES: tuple[Update, ...] = (
             Mutant(
                 "prior forgotten", at_inputs(topics_given_arrivals, topic_concentration=lambda inputs: 1.0)
             ),
+            Mutant("mask forgotten", at_inputs(topics_given_arrivals, negatives=everything_observed)),
             Mutant("counts of the wrong topic", at_state(topics_given_arrivals, arrival_topic=wrong_topic)),
             Mutant(
                 "tilt forgotten: Dirichlet",

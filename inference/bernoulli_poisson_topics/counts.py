@@ -1,9 +1,9 @@
 """Conditionals of the count sampler of Bernoulli-Poisson topics: the paper's own, made exact.
 
-Every positive has topic counts m_nlk ~ Poisson(v_kl u_nk), of which at least one is positive (Rai et al. 2015,
-eqs. 7-11; a sum of K truncated counts, as printed below eq. 10, could never be 1). Zeros have none. With
-s_nk = sum of v_kl over the observed labels (1 in a fully observed row), u_nk integrates to a negative binomial
-with logit psi_nk + log s_nk. Labels that are missing enter the topics alone, through Poisson counts that are
+Every positive has topic counts m_nlk ~ Poisson(v_kl u_nk), of which at least one is positive (Rai et al.
+2015, eqs. 7-11; a sum of K truncated counts, as printed below eq. 10, could never be 1). Zeros have none.
+With s_nk = sum of v_kl over the observed labels (1 in a fully observed row), u_nk integrates to a negative
+binomial with logit psi_nk + log s_nk. Labels that are missing enter the topics alone, through Poisson counts that are
 drawn fresh and dropped.
 """
 
@@ -11,7 +11,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 from jax.scipy.special import gammaln, logsumexp
 from numpyro.distributions import Dirichlet, Gamma, Independent, Poisson, constraints
 from numpyro.distributions.distribution import Distribution
@@ -23,6 +22,7 @@ from labelzoo.inference.bernoulli_poisson_topics.mutants import (
     everything_observed,
 )
 from labelzoo.inference.bernoulli_poisson_topics.starts_mcmc import (
+    Array,
     Inputs,
     State,
     log_rates,
@@ -61,7 +61,7 @@ class PositivePoissons(Distribution):
         super().__init__(self.log_rate.shape[:-1], self.log_rate.shape[-1:], validate_args=validate_args)
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Draw the first arrival's time t and topic, then Poisson counts over the time that is left: no rejection."""
+        """Draw the time and topic of the first arrival, then Poisson counts over the rest: no rejection."""
         time_key, topic_key, rest_key = jax.random.split(key, 3)
         shape = sample_shape + self.log_rate.shape
         log_rate = jnp.broadcast_to(self.log_rate, shape)

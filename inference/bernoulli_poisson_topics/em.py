@@ -28,20 +28,25 @@ from labelzoo.inference.fixed_point import iterate
 
 Array = Any
 
+W_STEPS: tuple[Literal["newton", "cg", "exact"], ...] = ("newton", "cg", "exact")
 DTYPES = {"float64": jnp.float64, "float32": jnp.float32}
 
 OPTIONS: dict[str, Any] = {
     "max_iter": 100,
     "tolerance": 1e-5,
     "start": "auto",
-    "w_step": "cg",
+    "w_step": "newton",
     "cg_steps": 2,
     "dtype": "float64",
     "positives_only": False,
 }
-"""Options of both engines: sweeps and stopping rule of `fixed_point.iterate`; ``start`` of `starts.make_start`;
-``w_step`` "cg" (`cg_steps` conjugate-gradient steps from the current weights) or "exact" (a factorisation a
-topic); ``dtype`` "float64" or "float32"; ``positives_only`` treats missing cells as zeros, as the paper does."""
+"""Options of both engines.
+
+``max_iter``, ``tolerance``: of `fixed_point.iterate` (priors' constants are left out of the relative change).
+``start``: of `starts.make_start`. ``w_step``: "newton" (`cg_steps` conjugate-gradient steps on the true
+curvature, safeguarded), "cg" (as many on the Polya-Gamma quadratic, from the current weights, as in the paper),
+"exact" (that quadratic solved, a factorisation a topic). ``dtype``: "float64" or "float32".
+``positives_only``: treat missing cells as zeros, as the paper does."""
 
 START_SHAPE = 1.0
 """Where learned shapes start: far below it exp(E log u) locks topics out."""
@@ -51,7 +56,7 @@ def em_config(
     algorithm: Literal["map", "vb"],
     inputs: Mapping[str, Any],
     *,
-    w_step: str = "cg",
+    w_step: str = "newton",
     cg_steps: int = 2,
     shape_floor: float = 0.3,
 ) -> EMConfig:
@@ -68,8 +73,8 @@ def em_config(
             "map_em cannot learn the shape (shape=None): with the embedding at its mode the joint density "
             "grows without bound in the shape; give shape a number, or use vb_em"
         )
-    if w_step not in ("cg", "exact"):
-        raise ValueError(f"w_step must be 'cg' or 'exact', got {w_step!r}")
+    if w_step not in W_STEPS:
+        raise ValueError(f"w_step must be one of {', '.join(W_STEPS)}, got {w_step!r}")
     if not isinstance(cg_steps, int | np.integer) or cg_steps < 1:
         raise ValueError(f"cg_steps must be a positive integer, got {cg_steps!r}")
     if not 0 < shape_floor < START_SHAPE:
@@ -81,7 +86,7 @@ def em_config(
         learn_shape=learn_shape,
         shape_floor=float(shape_floor),
         precision_prior=inputs["precision_prior"],
-        w_step="cg" if w_step == "cg" else "exact",
+        w_step=W_STEPS[W_STEPS.index(w_step)],
         cg_steps=int(cg_steps),
     )
 

@@ -49,7 +49,7 @@ class EMConfig(NamedTuple):
         Lower limit of learned shapes.
     precision_prior : tuple of float or None
         (a, b) of the gamma prior of the feature precisions, where they are learned.
-    w_step : {"cg", "exact"}
+    w_step : {"newton", "cg", "exact"}
     cg_steps : int
     """
 
@@ -59,7 +59,7 @@ class EMConfig(NamedTuple):
     learn_shape: bool = False
     shape_floor: float = 0.3
     precision_prior: tuple[float, float] | None = None
-    w_step: Literal["cg", "exact"] = "cg"
+    w_step: Literal["newton", "cg", "exact"] = "newton"
     cg_steps: int = 2
 
 
@@ -170,6 +170,8 @@ def update_weights(state: EMState, data: EMData, config: EMConfig) -> EMState:
     if config.w_step == "exact":
         weights = solve_weights(data.X, omega, target, tau)
         return state._replace(weights=weights, psi=times(data, weights))
+    if config.w_step == "newton":
+        return newton_weights(state, data, omega, tau, active, config.cg_steps)
     weights, psi = conjugate_gradient_weights(data, omega, target, tau, state, config.cg_steps)
     return state._replace(weights=weights, psi=psi)
 
@@ -196,30 +198,72 @@ def solve_weights(X: Array, omega: Array, target: Array, tau: Array) -> Array:
     return jax.lax.map(by_rows, (omega.T, target.T)).T
 
 
-def conjugate_gradient_weights(
-    data: EMData, omega: Array, target: Array, tau: Array, state: EMState, steps: int
+def conjugate_gradients(
+    data: EMData, curvature: Array, tau: Array, residual: Array, steps: int
 ) -> tuple[Array, Array]:
-    """Take `steps` conjugate-gradient steps for every topic at once, from the weights of `state`.
+    """Solve (X' diag(curvature_k) X + diag tau) d_k = residual_k from zero; return d and X d.
 
-    Keeps psi = X w up to date, so that `steps` steps cost 2 `steps` products with X: 4 N D K `steps` flops,
-    or 4 (entries of X that are not zero) K `steps`.
+    All topics at once; `steps` steps cost 2 `steps` - 1 products with X: 4 N D K `steps` flops with that of
+    the residual, or 4 (entries of X that are not zero) K `steps`.
     """
-    weights, psi, prior = state.weights, state.psi, tau[:, None]
-    residual = transposed_times(data, target - omega * psi) - prior * weights
-    direction = residual
-    square = (residual**2).sum(axis=0)
+    prior, direction, square = tau[:, None], residual, (residual**2).sum(axis=0)
+    solution, image = jnp.zeros_like(residual), jnp.zeros_like(curvature)
     for step in range(steps):
         along = times(data, direction)
-        bent = omega * along
-        curvature = (bent * along).sum(axis=0) + (prior * direction**2).sum(axis=0)
-        length = jnp.where(curvature > 0, square / jnp.where(curvature > 0, curvature, 1.0), 0.0)
-        weights, psi = weights + length * direction, psi + length * along
+        bent = curvature * along
+        quadratic = (bent * along).sum(axis=0) + (prior * direction**2).sum(axis=0)
+        length = _ratio(square, quadratic)
+        solution, image = solution + length * direction, image + length * along
         if step + 1 < steps:
             residual = residual - length * (transposed_times(data, bent) + prior * direction)
             new = (residual**2).sum(axis=0)
-            ratio = jnp.where(square > 0, new / jnp.where(square > 0, square, 1.0), 0.0)
-            direction, square = residual + ratio * direction, new
-    return weights, psi
+            direction, square = residual + _ratio(new, square) * direction, new
+    return solution, image
+
+
+def _ratio(above: Array, below: Array) -> Array:
+    positive = below > 0
+    return jnp.where(positive, above / jnp.where(positive, below, 1.0), 0.0)
+
+
+def conjugate_gradient_weights(
+    data: EMData, omega: Array, target: Array, tau: Array, state: EMState, steps: int
+) -> tuple[Array, Array]:
+    """Take `steps` steps on the Polya-Gamma quadratic from the weights of `state`; return them and X w."""
+    residual = transposed_times(data, target - omega * state.psi) - tau[:, None] * state.weights
+    change, image = conjugate_gradients(data, omega, tau, residual, steps)
+    return state.weights + change, state.psi + image
+
+
+def newton_weights(
+    state: EMState, data: EMData, omega: Array, tau: Array, active: Array | None, steps: int
+) -> EMState:
+    """Move along `steps` conjugate-gradient steps on the true curvature, never less far up than is safe.
+
+    Where a label is rare the Polya-Gamma quadratic is far too curved: b tanh(c/2)/(2c) against
+    b p (1 - p), 30 times at p = .0025, and its steps crawl. Here the direction d solves the Newton system; of
+    its length 1 and the length that maximises the Polya-Gamma quadratic along d, which cannot lower the
+    objective, each topic takes the one that gains more. No further product with X.
+    """
+    offset = 0.0 if state.log_mass is None else state.log_mass
+    logit = state.psi + offset
+    if active is not None:
+        logit = jnp.where(active, logit, -jnp.inf)
+    b, prob = state.row_counts + state.shape, jax.nn.sigmoid(logit)
+    prior = tau[:, None]
+    residual = transposed_times(data, state.row_counts - b * prob) - prior * state.weights
+    change, image = conjugate_gradients(data, b * prob * (1.0 - prob), tau, residual, steps)
+    safe = _ratio(
+        (residual * change).sum(axis=0), (omega * image**2).sum(axis=0) + (prior * change**2).sum(axis=0)
+    )
+
+    def gain(length: Array) -> Array:
+        rise = jax.nn.softplus(logit + length * image) - jax.nn.softplus(logit)
+        moved = (prior * change * (state.weights + 0.5 * length * change)).sum(axis=0)
+        return (length * state.row_counts * image - b * rise).sum(axis=0) - length * moved
+
+    length = jnp.where(gain(jnp.ones_like(safe)) >= gain(safe), 1.0, safe)
+    return state._replace(weights=state.weights + length * change, psi=state.psi + length * image)
 
 
 def update_embedding(state: EMState, data: EMData, config: EMConfig) -> EMState:
@@ -250,7 +294,7 @@ def update_shape(state: EMState, data: EMData, config: EMConfig) -> EMState:
     num_obs = state.psi.shape[0]
     slope = (state.log_embedding - state.psi).sum(axis=0) - f0
 
-    def halve(_: int, interval: tuple[Array, Array]) -> tuple[Array, Array]:
+    def halve(_: Array, interval: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = interval
         middle = jnp.sqrt(low * high)
         rising = (e0 - 1) / middle + slope - num_obs * digamma(middle) > 0

@@ -6,8 +6,8 @@ before (r, W), or omega before r, has another stationary law.
 
 With P positives, N rows, L labels, K topics, D features, a sweep takes about P K (40 flops + a Poisson draw),
 N K (a Polya-Gamma, a gamma and the table draws, whose number grows like r log m) and
-K min(N D^2 + D^3 / 3, N^2 D + N^3 / 3) flops for W, and moves 8 (16 P K + 20 N K) bytes. It mixes far worse than
-``gibbs`` where rows are nearly all positive: counts reach 10^4 there.
+K min(N D^2 + D^3 / 3, N^2 D + N^3 / 3) flops for W, and moves 8 (16 P K + 20 N K) bytes. It mixes far worse
+than ``gibbs`` where rows are nearly all positive: counts reach 10^4 there.
 """
 
 from typing import Any
@@ -87,9 +87,11 @@ def sweep(key: Array, sites: State, inputs: Inputs) -> tuple[dict[str, Array], d
     now = draw_topics(keys[1], now, inputs)
     now = draw_shape(keys[2], now, inputs)
     now = draw_weights(keys[3], now, inputs)
-    now = draw_embedding(keys[4], row_counts(now, inputs), count_exposure(now, inputs), now, inputs)
+    exposure = count_exposure(now, inputs)
+    now = draw_embedding(keys[4], row_counts(now, inputs), exposure, now, inputs)
     now = draw_precision(keys[5], now, inputs)
-    return {name: now[name] for name in sites}, {"log_likelihood": log_likelihood_stat(now, inputs)}
+    fit = log_likelihood_stat(now, exposure, jnp.ones(now["counts"].shape[0], exposure.dtype), inputs)
+    return {name: now[name] for name in sites}, {"log_likelihood": fit}
 
 
 def build_kernel(spec: ModelSpec) -> SweepKernel:

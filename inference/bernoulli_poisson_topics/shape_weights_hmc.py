@@ -10,8 +10,8 @@ where n_j counts the rows with m_n > j: lgamma(m + r) - lgamma(r) = sum_{j < m} 
 function. HMC moves theta = (w, log r), whose density has one more factor r. Its mass is the negative Hessian,
 averaged over states of the warm-up and then fixed.
 
-Cost a step: (LEAPFROGS + 1) x rows x topics x (4 features + ~40) flops, and (LEAPFROGS + 1) x 16 bytes x rows x
-topics read; the mass adds 4 topics x (features + 1)^2 flops a leapfrog.
+Cost a step: (LEAPFROGS + 1) x rows x topics x (4 features + ~40) flops, and (LEAPFROGS + 1) x 16 bytes x rows
+x topics read; the mass adds 4 topics x (features + 1)^2 flops a leapfrog.
 """
 
 from collections.abc import Callable, Mapping

@@ -26,6 +26,7 @@ from scipy.stats import norm
 from labelzoo.inference.checks.programs import (
     ClaimError,
     State,
+    base_support,
     checked_jit,
     claim_of,
     inside,
@@ -36,29 +37,24 @@ from labelzoo.inference.checks.report import CheckResult
 
 FAMILY_RATE = 1e-3
 """Chance of one false alarm in a whole report."""
-TESTED, POOL = 1200, 400
-"""Draws under test and draws that only make proposals, a state."""
-PROPOSALS = ((1.0, 2), (0.35, 2))
-"""Step sizes and how many proposals of each a draw makes (discrete sites step by whole differences)."""
+ELEMENTS, FEWEST, MOST = 24_000, 160, 1600
+"""Scalars drawn a data set (draws x states x elements), and the bounds of the draws a state."""
+POOL_SHARE = 0.25
+"""Share of the draws that only make proposals."""
+STEPS = (1.0, 0.35)
+"""Step sizes of the proposals (discrete sites step by whole differences)."""
 
 Array = Any
 
 
 class Coordinates(NamedTuple):
-    """Unconstrained coordinates of a support: to, from, and log |d value / d coordinate| a batch element."""
+    """Coordinates of a support: to, from, log |d value / d coordinate| a batch element, and the projection
+    of a moved coordinate onto those that stand for a value (logs of a simplex sum to one)."""
 
     free: Callable[[Array], Array]
     value: Callable[[Array], Array]
     log_jacobian: Callable[[Array, Array], Array]
-
-
-def base_support(support: Any) -> tuple[Any, int]:
-    """Return the support of one element and how many axes its independent wrappers add."""
-    extra = 0
-    while hasattr(support, "base_constraint") and hasattr(support, "reinterpreted_batch_ndims"):
-        extra += support.reinterpreted_batch_ndims
-        support = support.base_constraint
-    return support, extra
+    project: Callable[[Array], Array] = lambda u: u
 
 
 def coordinates(distribution: Any) -> Coordinates:
@@ -70,8 +66,9 @@ def coordinates(distribution: Any) -> Coordinates:
         # Base measure prod dv / v: a move of log v followed by normalisation is symmetric under it.
         return Coordinates(
             jnp.log,
-            lambda u: jnp.exp(u - logsumexp(u, axis=-1, keepdims=True)),
-            lambda u, x: _sum_axes((u - logsumexp(u, axis=-1, keepdims=True)).sum(-1), extra),
+            jnp.exp,
+            lambda u, x: _sum_axes(u.sum(-1), extra),
+            lambda u: u - logsumexp(u, axis=-1, keepdims=True),
         )
     transform = biject_to(support)
     return Coordinates(
@@ -109,7 +106,7 @@ def metropolis_drift(key: Array, distribution: Any, draws: Array) -> tuple[Array
         Row 0 is the sum over the batch, which sees what is small in each element.
     """
     ways = coordinates(distribution)
-    size = draws.shape[0] * TESTED // (TESTED + POOL)
+    size = int(draws.shape[0] * (1 - POOL_SHARE))
     num_batch = len(distribution.batch_shape)
     u = ways.free(draws)
     tested, pool = u[:size], u[size:]
@@ -123,13 +120,14 @@ def metropolis_drift(key: Array, distribution: Any, draws: Array) -> tuple[Array
         key, step = arguments
         first, second = jax.random.randint(key, (2, size), 0, pool.shape[0])
         step = jnp.ones_like(step) if distribution.is_discrete else step
-        proposed = tested + (step * (pool[first] - pool[second])).astype(tested.dtype)
+        moved = tested + (step * (pool[first] - pool[second])).astype(tested.dtype)
+        proposed = ways.project(moved)
         log_ratio = _log_target(distribution, ways, proposed) - before
         weight = jnp.exp(jnp.minimum(jnp.where(jnp.isnan(log_ratio), -jnp.inf, log_ratio), 0.0))
-        moved = features(proposed, center, spread, num_batch) - start
-        return total + jnp.where(weight[..., None] > 0, weight[..., None] * moved, 0.0), None
+        change = features(proposed, center, spread, num_batch) - start
+        return total + jnp.where(weight[..., None] > 0, weight[..., None] * change, 0.0), None
 
-    steps = jnp.concatenate([jnp.full(count, step) for step, count in PROPOSALS])
+    steps = jnp.asarray(STEPS)
     total, _ = jax.lax.scan(one, total, (jax.random.split(key, len(steps)), steps))
     by_element = total.reshape(size, -1, total.shape[-1])
     terms = jnp.concatenate([by_element.sum(1, keepdims=True), by_element], axis=1)
@@ -144,7 +142,14 @@ def _log_target(distribution: Any, ways: Coordinates, u: Array) -> Array:
 
 @partial(checked_jit, static_argnames=("static", "given", "sites", "size"))
 def drawn(
-    arrays: list[Array], states: State, keys: Array, *, static: Any, given: Any, sites: tuple[str, ...], size: int
+    arrays: list[Array],
+    states: State,
+    keys: Array,
+    *,
+    static: Any,
+    given: Any,
+    sites: tuple[str, ...],
+    size: int,
 ) -> tuple[State, Any, Any]:
     """Draw `size` block values at every state and test them; see `metropolis_drift`."""
 
@@ -177,9 +182,10 @@ def z_scores(mean: Any, error: Any) -> np.ndarray:
 
 
 class Drawn(NamedTuple):
-    """What `draw_blocks` found: first draws (state, value, ...), largest z, number of z, share outside."""
+    """What `draw_blocks` found: draws (state, draw, ...) by site, largest z and its site, number of z-scores,
+    and the largest share of draws without a finite density."""
 
-    blocks: State
+    draws: State
     largest: float
     site: str
     tests: int
@@ -187,27 +193,37 @@ class Drawn(NamedTuple):
 
 
 def draw_blocks(
-    inputs: Any, states: State, given: Any, sites: tuple[str, ...], seed: int, *, keep: int = 4, times: int = 1
+    inputs: Any, states: State, given: Any, sites: tuple[str, ...], seed: int, *, times: int = 1
 ) -> Drawn:
-    """Draw from a claim at every state, keep the first draws and summarise the test of the rest."""
+    """Draw from a claim at every state and summarise the test of the draws."""
     arrays, static = split_inputs(inputs)
     keys = jax.random.split(jax.random.key(seed), len(next(iter(states.values()))))
-    size = times * (TESTED + POOL)
+    size = times * draws_a_state(states, sites)
     draws, drift, outside = drawn(arrays, states, keys, static=static, given=given, sites=sites, size=size)
-    blocks = {site: np.asarray(value[:, :keep]) for site, value in draws.items()}
     largest, worst, tests = 0.0, sites[0], 0
     for site, (mean, error) in drift.items():
-        z = np.abs(np.concatenate([z_scores(mean, error).ravel(), pooled(mean, error).ravel()]))
+        z = np.abs(pooled_z(np.asarray(mean), np.asarray(error)))
         tests += z.size
-        if z.max() > largest:
+        if z.max(initial=0.0) > largest:
             largest, worst = float(z.max()), site
-    return Drawn(blocks, largest, worst, tests, float(max(np.max(share) for share in outside.values())))
+    kept = {site: np.asarray(value) for site, value in draws.items()}
+    return Drawn(kept, largest, worst, tests, float(max(np.max(share) for share in outside.values())))
 
 
-def pooled(mean: Any, error: Any) -> np.ndarray:
-    """Return z-scores of the sums over states of row 0, the sums over the batch."""
-    mean, error = np.asarray(mean)[:, 0], np.asarray(error)[:, 0]
-    return z_scores(mean.sum(0), np.sqrt((error**2).sum(0)))
+def draws_a_state(states: State, sites: tuple[str, ...]) -> int:
+    """Return how many draws a state are worth their time."""
+    elements = max(states[site].size for site in sites)
+    return int(np.clip(ELEMENTS // max(elements, 1), FEWEST, MOST))
+
+
+def pooled_z(mean: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """Return z-scores of sums over states (each element, and their total) and of each state's total.
+
+    `mean` and `error` are (state, 1 + element, function), row 0 the sum over elements. A single element at
+    a single state has too few draws for a normal tail.
+    """
+    over_states = z_scores(mean.sum(0), np.sqrt((error**2).sum(0)))
+    return np.concatenate([over_states.ravel(), z_scores(mean[:, 0], error[:, 0]).ravel()])
 
 
 def z_limit(tests: int, families: int) -> float:

@@ -48,12 +48,20 @@ def make_bench(name: str, inputs: Mapping[str, Any], view: Any, states: State, b
     arrays, static = split_inputs(inputs)
     count, values = next(iter(blocks.values())).shape[:2]
     flat = {
-        site: np.repeat(leaf, values, axis=0) if site not in blocks else blocks[site].reshape(-1, *leaf.shape[1:])
+        site: np.repeat(leaf, values, axis=0)
+        if site not in blocks
+        else blocks[site].reshape(-1, *leaf.shape[1:])
         for site, leaf in states.items()
     }
     log_p, size = log_joint(arrays, flat, static=static, view=view)
     return Bench(
-        name, inputs, view, states, blocks, np.reshape(log_p, (count, values)), np.reshape(size, (count, values))
+        name,
+        inputs,
+        view,
+        states,
+        blocks,
+        np.reshape(log_p, (count, values)),
+        np.reshape(size, (count, values)),
     )
 
 
@@ -112,7 +120,10 @@ def worst_residual(benches: list[Bench], given: Any, sites: tuple[str, ...]) -> 
         compared += int(np.isfinite(out).sum())
         if np.isinf(out).any():
             state = int(np.argwhere(np.isinf(out))[0, 0])
-            return np.inf, f"{bench.name} data, state {state}: one side excludes a value that the other allows"
+            return (
+                np.inf,
+                f"{bench.name} data, state {state}: one side excludes a value that the other allows",
+            )
         finite = np.where(np.isnan(out), -1.0, out)
         if finite.max() >= worst:
             worst = float(max(finite.max(), 0.0))

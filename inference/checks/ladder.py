@@ -21,6 +21,7 @@ from labelzoo.inference.update import Update
 from labelzoo.models import registry
 from labelzoo.models.spec import ModelSpec
 
+
 def check(
     model: str | ModelSpec,
     *,
@@ -85,7 +86,9 @@ def check(
         parts += [enumeration_rung(case, setting, say) for case in find_cases(entry.spec, "enumeration")]
     checks = tuple(row for part in parts for row in part[0])
     mutants = tuple(row for part in parts for row in part[1])
-    return CheckReport(entry.spec.name, checks, mutants, _notes(entry.spec, chosen), time.perf_counter() - start)
+    return CheckReport(
+        entry.spec.name, checks, mutants, _notes(entry.spec, chosen), time.perf_counter() - start
+    )
 
 
 def find_cases(spec: ModelSpec, kind: str) -> tuple[Any, ...]:

@@ -144,9 +144,13 @@ def joint_grid(grid: Grid) -> tuple[State, np.ndarray]:
     """Return the product of the grids of several sites: values (node, ...) by site, log weights (node,)."""
     sizes = [len(nodes.log_weights) for nodes in grid.values()]
     if np.prod(sizes, dtype=float) > MAX_NODES:
-        raise ValueError(f"the product of the grids {dict(zip(grid, sizes, strict=True))} is above {MAX_NODES} nodes")
+        raise ValueError(
+            f"the product of the grids {dict(zip(grid, sizes, strict=True))} is above {MAX_NODES} nodes"
+        )
     index = np.indices(sizes).reshape(len(sizes), -1)
-    values = {site: np.asarray(nodes.values)[rows] for (site, nodes), rows in zip(grid.items(), index, strict=True)}
+    values = {
+        site: np.asarray(nodes.values)[rows] for (site, nodes), rows in zip(grid.items(), index, strict=True)
+    }
     weights = [np.asarray(nodes.log_weights)[rows] for nodes, rows in zip(grid.values(), index, strict=True)]
     return values, np.sum(weights, axis=0)
 

@@ -52,6 +52,15 @@ def join_inputs(arrays: list[Array], static: Static) -> dict[str, Any]:
     return jax.tree.unflatten(static.treedef, leaves)
 
 
+def base_support(support: Any) -> tuple[Any, int]:
+    """Return the support of one element and how many axes its independent wrappers add."""
+    extra = 0
+    while hasattr(support, "base_constraint") and hasattr(support, "reinterpreted_batch_ndims"):
+        extra += support.reinterpreted_batch_ndims
+        support = support.base_constraint
+    return support, extra
+
+
 def inside(distribution: Any, value: Array) -> Array:
     """Return whether `value` lies in the support, one flag a batch element; True where that is unknown."""
     try:

@@ -16,9 +16,9 @@ from labelzoo.inference.checks.identity import (
     swapped_blocks,
     worst_residual,
 )
-from labelzoo.inference.checks.invariance import check_kernel
+from labelzoo.inference.checks.invariance import check_kernel, populate
 from labelzoo.inference.checks.marginal import EnumerationCase, check_marginal, spread
-from labelzoo.inference.checks.programs import State, claim_of
+from labelzoo.inference.checks.programs import ClaimError, State, claim_of
 from labelzoo.inference.checks.report import CheckResult, Kind, MutantResult
 from labelzoo.inference.checks.states import DataCase, states_of
 from labelzoo.inference.checks.stationarity import (
@@ -30,8 +30,8 @@ from labelzoo.inference.checks.stationarity import (
 from labelzoo.inference.update import Mutant, Update
 from labelzoo.models.spec import ModelSpec
 
-SWAPPED = 3
-"""Block values of other states that are tried at each state, beside four draws of the claim."""
+KEPT, SWAPPED = 4, 3
+"""Block values tried at each state: draws of the claim, and the values of other states."""
 
 Say = Callable[[str], None]
 Rows = tuple[list[CheckResult], list[MutantResult]]
@@ -64,37 +64,48 @@ def update_rungs(update: Update, setting: Setting, say: Say) -> Rows:
     """
     say(f"{setting.spec.name}: {update.name}")
     try:
-        benches, found, sampled = prepare(update, setting)
+        benches, found = prepare(update, setting)
         checks = [check_identity(update.name, update.given, update.sites, benches)]
-        if sampled:
+        if found:
             checks.append(_draws(update, benches, found, setting))
         if update.kernel is not None:
-            checks.append(_kernel(update, benches, setting, is_density=not sampled))
+            checks.append(_kernel(update, benches[-1], found[-1] if found else None, setting))
     except Exception as error:
         return [_broken(update, error)], [MutantResult(update.name, m.name, None) for m in update.mutants]
-    return checks, [_mutant_row(update, mutant, benches, setting, sampled) for mutant in update.mutants]
+    return checks, [_mutant_row(update, mutant, benches, setting, bool(found)) for mutant in update.mutants]
 
 
-def prepare(update: Update, setting: Setting) -> tuple[list[Bench], list[Drawn], bool]:
-    """Return states with block values to compare, the tests of the draws, and whether there were draws."""
+def prepare(update: Update, setting: Setting) -> tuple[list[Bench], list[Drawn]]:
+    """Return states with block values to compare, and the tests of the draws where the claim has a sampler.
+
+    A data set under whose settings the block does not exist is left out.
+    """
     benches, tests = [], []
-    sampled = has_sampler(update, setting)
-    for case in setting.cases:
+    view = setting.spec.views[update.view]
+    for index, case in enumerate(setting.cases):
         states = states_for(setting, update.view, case)
-        blocks = swapped_blocks(states, update.sites, SWAPPED if sampled else 2 * SWAPPED)
+        if not set(update.sites) <= set(states):
+            continue
+        sampled = has_sampler(update, states, case)
+        blocks = swapped_blocks(states, update.sites, SWAPPED if sampled else KEPT + SWAPPED)
         if sampled:
-            found = draw_blocks(case.inputs, states, update.given, update.sites, setting.seed)
+            found = draw_blocks(case.inputs, states, update.given, update.sites, setting.seed + 1000 * index)
             tests.append(found)
-            blocks = {site: np.concatenate([found.blocks[site], blocks[site]], axis=1) for site in blocks}
-        view = setting.spec.views[update.view]
+            blocks = {
+                site: np.concatenate([found.draws[site][:, :KEPT], value], axis=1)
+                for site, value in blocks.items()
+            }
         benches.append(make_bench(case.name, case.inputs, view, states, blocks))
-    return benches, tests, sampled
+    if not benches:
+        raise ClaimError(
+            f"the view {update.view!r} has no sites {', '.join(update.sites)} under any settings"
+        )
+    return benches, tests
 
 
-def has_sampler(update: Update, setting: Setting) -> bool:
+def has_sampler(update: Update, states: State, case: DataCase) -> bool:
     """Return whether the claim is a distribution that can be drawn from."""
-    case = setting.cases[0]
-    state = {site: value[0] for site, value in states_for(setting, update.view, case).items()}
+    state = {site: jax.numpy.asarray(value[0]) for site, value in states.items()}
     claim = claim_of(update.given, state, case.inputs, update.sites)
     if not isinstance(claim, Mapping):
         return False
@@ -119,16 +130,22 @@ def _draws(update: Update, benches: list[Bench], found: list[Drawn], setting: Se
     return check_draws(update.name, update.sites, merged, setting.families, again)
 
 
-def _kernel(update: Update, benches: list[Bench], setting: Setting, *, is_density: bool) -> CheckResult:
-    bench = benches[-1]
-    view, states = setting.spec.views[update.view], bench.states
-    return check_kernel(
-        update, view, bench.inputs, states, setting.seed, setting.families, is_density=is_density
-    )
+def _kernel(update: Update, bench: Bench, found: Drawn | None, setting: Setting) -> CheckResult:
+    def start(attempt: int, times: int) -> State:
+        if found is None:
+            return populate(update, bench.view, bench.inputs, bench.states, setting.seed + attempt, times)
+        if attempt == 0:
+            return found.draws
+        seed = setting.seed + 2000
+        return draw_blocks(bench.inputs, bench.states, update.given, update.sites, seed, times=times).draws
+
+    return check_kernel(update, bench.view, bench.inputs, bench.states, start, setting.families)
 
 
 def _broken(update: Update, error: Exception) -> CheckResult:
-    detail = f"could not be evaluated: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    detail = (
+        f"could not be evaluated: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    )
     return CheckResult(update.name, "identity", ",".join(update.sites), False, np.inf, THRESHOLD, detail)
 
 
@@ -140,7 +157,9 @@ def _mutant_row(
     except Exception as error:
         # A fault that cannot run says nothing about the checks: it counts as not noticed.
         first = str(error).splitlines()[0] if str(error) else ""
-        return MutantResult(update.name, f"{mutant.name} (does not run: {type(error).__name__}: {first})", None)
+        return MutantResult(
+            update.name, f"{mutant.name} (does not run: {type(error).__name__}: {first})", None
+        )
     return MutantResult(update.name, mutant.name, killed_by)
 
 
@@ -184,7 +203,9 @@ def enumeration_rung(case: EnumerationCase, setting: Setting, say: Say) -> Rows:
         check = check_marginal(case, setting.spec, setting.seed)
     except Exception as error:
         detail = f"could not be evaluated: {type(error).__name__}: {error}"
-        check = CheckResult(case.name, "enumeration", ",".join(case.sites), False, np.inf, case.threshold, detail)
+        check = CheckResult(
+            case.name, "enumeration", ",".join(case.sites), False, np.inf, case.threshold, detail
+        )
     mutants = []
     for name, program in case.mutants:
         worst, _ = spread(case, program, views[case.view_to], setting.seed)

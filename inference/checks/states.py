@@ -6,9 +6,10 @@ that is always positive; the states hold prior draws, draws moved by .5 and 2 un
 and draws with a few coordinates moved by 10 (rates down to e^-10 and up to e^10).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,15 @@ import numpyro
 from numpyro.distributions import biject_to, constraints
 
 from labelzoo.data import LabelData
-from labelzoo.inference.checks.programs import ClaimError, State, log_joint, split_inputs
+from labelzoo.inference.checks.programs import (
+    ClaimError,
+    State,
+    base_support,
+    checked_jit,
+    join_inputs,
+    log_joint,
+    split_inputs,
+)
 from labelzoo.models.spec import ModelSpec
 
 ROUNDS = 6
@@ -35,20 +44,24 @@ class DataCase:
 def data_cases(spec: ModelSpec, seed: int) -> list[DataCase]:
     """Return inputs that cover the edge cases of labels, of the model's tiny size.
 
+    Complete labels come with the card's `check_settings`, incomplete ones with its default settings.
     A `simulate` that returns inputs instead of LabelData is taken as it is.
     """
     data = simulated(spec, seed)
-    settings = spec.resolve({name: size for name, size in spec.tiny.items() if name in spec.settings})
+    sizes = {name: size for name, size in spec.tiny.items() if name in spec.settings}
+    settings = spec.resolve(sizes)
     if not isinstance(data, LabelData):
         return [DataCase("simulated", data)]
     X = data.X if isinstance(data.X, np.ndarray) else data.X.toarray()
     Y = data.Y.toarray().astype(float)
     rng = np.random.default_rng([seed, 1])
-    tables = {"complete": complete_labels(Y), "incomplete": incomplete_labels(Y, rng)}
-    cases = []
-    for name, table in tables.items():
-        cases.append(DataCase(name, spec.prepare(LabelData.from_arrays(X, table), settings)))
-    return cases
+    complete = LabelData.from_arrays(X, complete_labels(Y))
+    incomplete = LabelData.from_arrays(X, incomplete_labels(Y, rng))
+    other = spec.resolve({**sizes, **spec.check_settings})
+    return [
+        DataCase("complete", spec.prepare(complete, other)),
+        DataCase("incomplete", spec.prepare(incomplete, settings)),
+    ]
 
 
 def simulated(spec: ModelSpec, seed: int) -> Any:
@@ -85,88 +98,98 @@ def incomplete_labels(Y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def states_of(view: Any, inputs: Mapping[str, Any], count: int, seed: int) -> State:
     """Return `count` states of `view` with finite density, leaves (state, ...); deterministic sites as well.
 
+    A quarter of them, or what is left of it, are plain prior draws; the others are moved.
+
     Raises
     ------
     ClaimError
         If too few candidates have finite density.
     """
     arrays, static = split_inputs(inputs)
+    supports = latent_supports(view, inputs)
+    rng = np.random.default_rng([seed, 2])
     kept: list[State] = []
-    candidates = _candidates(view, inputs, seed)
     for _ in range(ROUNDS):
-        batch = [next(candidates) for _ in range(2 * count)]
-        stacked = stack(batch)
-        value, _ = log_joint(arrays, stacked, static=static, view=view)
-        kept += [state for state, finite in zip(batch, np.isfinite(value), strict=True) if finite]
-        if len(kept) >= count:
-            return stack(kept[:count])
+        keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), 2 * count)
+        prior = drawn_states(arrays, {}, keys, static=static, view=view)
+        moved = drawn_states(arrays, _moved(prior, supports, rng), keys, static=static, view=view)
+        plain = np.arange(2 * count) % 4 == 0
+        batch = {
+            site: np.where(
+                plain.reshape(-1, *[1] * (value.ndim - 1)), np.asarray(prior[site]), np.asarray(value)
+            )
+            for site, value in moved.items()
+        }
+        value, _ = log_joint(arrays, batch, static=static, view=view)
+        kept.append({site: leaf[np.isfinite(value)] for site, leaf in batch.items()})
+        joined = {site: np.concatenate([part[site] for part in kept]) for site in batch}
+        found = len(next(iter(joined.values())))
+        if found >= count:
+            return {site: leaf[:count] for site, leaf in joined.items()}
     name = getattr(view, "__name__", str(view))
     raise ClaimError(
-        f"view {name!r}: {len(kept)} of {2 * count * ROUNDS} drawn states have finite density, {count} needed"
+        f"view {name!r}: {found} of {2 * count * ROUNDS} drawn states have finite density, {count} needed"
     )
 
 
-def stack(states: list[State]) -> State:
-    """Stack states of equal shapes along a new first axis."""
-    return {name: np.stack([np.asarray(state[name]) for state in states]) for name in states[0]}
+class Support(NamedTuple):
+    """Where a latent site lives."""
+
+    constraint: Any
+    is_discrete: bool
 
 
-def _candidates(view: Any, inputs: Mapping[str, Any], seed: int) -> Iterator[State]:
-    """Yield states without end: every fourth is a plain prior draw, the others are moved."""
-    rng = np.random.default_rng([seed, 2])
-    index = 0
-    while True:
-        prior = _trace(view, inputs, rng, {})
-        moved = _moved(prior, rng, style=index % 4) if index % 4 or index >= 8 else {}
-        yield _values(_trace(view, inputs, rng, moved) if moved else prior)
-        index += 1
+def latent_supports(view: Any, inputs: Mapping[str, Any]) -> dict[str, Support]:
+    """Return the support of every site that is neither observed nor a factor, by tracing without computing."""
+    supports: dict[str, Support] = {}
+
+    def read(key: Any) -> int:
+        trace = numpyro.handlers.trace(numpyro.handlers.seed(view, key)).get_trace(**inputs)
+        for name, site in trace.items():
+            if site["type"] == "sample" and not site["is_observed"]:
+                supports[name] = Support(site["fn"].support, bool(site["fn"].is_discrete))
+        return 0
+
+    jax.eval_shape(read, jax.random.key(0))
+    return supports
 
 
-def _trace(view: Any, inputs: Mapping[str, Any], rng: np.random.Generator, values: State) -> Any:
-    key = jax.random.key(int(rng.integers(2**31)))
-    substituted = numpyro.handlers.substitute(view, data=values)
-    return numpyro.handlers.trace(numpyro.handlers.seed(substituted, key)).get_trace(**inputs)
+@partial(checked_jit, static_argnames=("static", "view"))
+def drawn_states(arrays: Any, values: State, keys: Any, *, static: Any, view: Any) -> State:
+    """Draw the sites of `view` that are not in `values`, given those that are; leaves (state, ...)."""
+
+    def one(values: State, key: Any) -> State:
+        substituted = numpyro.handlers.substitute(view, data=values)
+        seeded = numpyro.handlers.seed(substituted, key)
+        trace = numpyro.handlers.trace(seeded).get_trace(**join_inputs(arrays, static))
+        wanted = ("sample", "deterministic")
+        return {
+            name: site["value"]
+            for name, site in trace.items()
+            if site["type"] in wanted and not site.get("is_observed", False)
+        }
+
+    return jax.vmap(one)(values, keys)
 
 
-def latent_sites(trace: Any) -> dict[str, Any]:
-    """Return the sites of a trace that are neither observed nor factors."""
-    return {
-        name: site for name, site in trace.items() if site["type"] == "sample" and not site["is_observed"]
-    }
-
-
-def _values(trace: Any) -> State:
-    kept = {name: site["value"] for name, site in latent_sites(trace).items()}
-    fixed = {name: site["value"] for name, site in trace.items() if site["type"] == "deterministic"}
-    return {**kept, **fixed}
-
-
-def _moved(trace: Any, rng: np.random.Generator, style: int) -> State:
+def _moved(prior: State, supports: Mapping[str, Support], rng: np.random.Generator) -> State:
     """Move continuous sites in unconstrained space and raise counts; the program redraws the others."""
     out = {}
-    for name, site in latent_sites(trace).items():
-        value = np.asarray(site["value"])
-        if not site["fn"].is_discrete:
-            out[name] = _moved_value(value, site["fn"].support, rng, style)
-        elif _unbounded(site["fn"].support):
+    for name, support in supports.items():
+        value = np.asarray(prior[name])
+        if not support.is_discrete:
+            out[name] = _moved_value(value, support.constraint, rng)
+        elif isinstance(base_support(support.constraint)[0], type(constraints.nonnegative_integer)):
             out[name] = value + rng.poisson(1.0, value.shape).astype(value.dtype)
     return out
 
 
-def _unbounded(support: Any) -> bool:
-    while isinstance(support, type(constraints.independent(constraints.real, 1))):
-        support = support.base_constraint
-    return isinstance(support, type(constraints.nonnegative_integer))
-
-
-def _moved_value(value: np.ndarray, support: Any, rng: np.random.Generator, style: int) -> np.ndarray:
+def _moved_value(value: np.ndarray, support: Any, rng: np.random.Generator) -> np.ndarray:
+    """Move state i by a scale that goes with i modulo 4, a few coordinates of every fourth one far."""
     transform = biject_to(support)
-    with np.errstate(all="ignore"):
-        free = np.asarray(transform._inverse(jnp.asarray(value)))
+    free = np.asarray(transform._inverse(jnp.asarray(value)))
     free = np.where(np.isfinite(free), free, rng.standard_normal(free.shape))
-    scale = (0.5, 0.5, 2.0, 0.5)[style]
-    free = np.clip(free, -30.0, 30.0) + scale * rng.standard_normal(free.shape)
-    if style == 3:
-        far = rng.random(free.shape) < 0.15
-        free = free + far * rng.choice([-10.0, 10.0], free.shape)
-    return np.asarray(transform(jnp.asarray(free)))
+    style = (np.arange(len(free)) % 4).reshape(-1, *[1] * (free.ndim - 1))
+    free = np.clip(free, -30.0, 30.0) + np.where(style == 2, 2.0, 0.5) * rng.standard_normal(free.shape)
+    far = (style == 3) & (rng.random(free.shape) < 0.15)
+    return np.asarray(transform(jnp.asarray(free + far * rng.choice([-10.0, 10.0], free.shape))))

@@ -55,7 +55,9 @@ MUTANT_FLOOR = 100 * THRESHOLD
 """A wrong fixed point must leave at least this much, so that no limit between the two is a near thing."""
 
 
-def largest_gradient(case: StationarityCase, fixed_point: FixedPoint, inputs: Mapping[str, Any]) -> tuple[float, str]:
+def largest_gradient(
+    case: StationarityCase, fixed_point: FixedPoint, inputs: Mapping[str, Any]
+) -> tuple[float, str]:
     """Return the largest absolute gradient of the objective at a fixed point and the leaf that has it."""
     params = fixed_point(inputs)
     gradient = checked_jit(jax.grad(lambda p: case.objective(p, inputs)))(params)

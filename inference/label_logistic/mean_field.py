@@ -143,7 +143,7 @@ def run_mean_field(
     draw_key, khat_key = jax.random.split(rng_key)
     law = update_weights(result.state.tilt, inputs)
     weights = np.asarray(law.sample(draw_key, (int(num_samples),)))[None]
-    khat = {"khat": psis_khat(log_weights(khat_key, law, inputs, khat_samples))} if khat_samples else {}
+    khat = {"khat": psis_khat(log_weights(khat_key, law, inputs, int(khat_samples)))} if khat_samples else {}
     return EngineResult(
         draws={"weights": weights},
         optimization={"objective": result.objective},

@@ -10,6 +10,7 @@ import numpyro.handlers as handlers
 from labelzoo.inference.checks.stationarity import StationarityCase
 from labelzoo.inference.label_logistic import mean_field
 from labelzoo.inference.label_logistic.updates import weights_given_omega
+from labelzoo.inference.polya_gamma import mean
 from labelzoo.models.label_logistic import polya_gamma
 
 Array = Any
@@ -75,7 +76,7 @@ def _with(change: Callable[[Inputs], Mapping[str, Array]]) -> Callable[[Inputs],
 
 
 def _two_trials(factors: mean_field.Factors, inputs: Inputs) -> mean_field.Factors:
-    law = weights_given_omega({"omega": 2.0 * mean_field.mean(1.0, factors.tilt)}, inputs)
+    law = weights_given_omega({"omega": 2.0 * mean(1.0, factors.tilt)}, inputs)
     m, S = law.mean, law.covariance_matrix
     return mean_field.Factors(m, S, mean_field.update_tilt(m, S, inputs))
 

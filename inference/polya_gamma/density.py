@@ -89,6 +89,7 @@ def _first_passage(b: jax.Array, x: jax.Array) -> jax.Array:
 @jax.jit
 def _log_density(b: jax.Array, x: jax.Array) -> jax.Array:
     inside = (x > 0) & jnp.isfinite(x) & (b > 0) & jnp.isfinite(b)
+    outside = jnp.where(jnp.isnan(x) | ~(jnp.isfinite(b) & (b > 0)), jnp.nan, -jnp.inf)
     b, safe = jnp.where(inside, b, 1), jnp.where(inside, x, 1)
     # the next term of the alternating series, relative to the first, is below rounding
     tiny = (1 + b) / (2 * safe) - jnp.log(b + 2) > (20 if jnp.finfo(x.dtype).bits <= 32 else 40)
@@ -96,7 +97,6 @@ def _log_density(b: jax.Array, x: jax.Array) -> jax.Array:
     mu, step = jax.lax.stop_gradient(_crossing(b, inner))
     scale, total = _integral(b, inner, mu, step)
     value = jnp.where(tiny, _first_passage(b, jnp.where(tiny, safe, 1)), scale + jnp.log(total))
-    outside = jnp.where(jnp.isnan(x) | jnp.isnan(b) | ~(b > 0), jnp.nan, -jnp.inf)
     return jnp.where(inside, value, outside)
 
 

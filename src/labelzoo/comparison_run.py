@@ -2,8 +2,7 @@
 
 import io
 import json
-import os
-import platform
+import re
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,12 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from labelzoo.query_table import Queries, best_sampler, choose_next
+from labelzoo.comparison_payload import build_payload
 from labelzoo.report import Picture, render_html, render_text, write_bytes
-from labelzoo.topic_table import has_topics, topic_table, topics_as_json
-from labelzoo.whole_run import HeldOut, fit_whole, score_trees
+from labelzoo.whole_run import TEST_FRACTION, HeldOut, fit_whole, score_trees
 
 DEMO_SETTINGS: dict[str, Any] = {"num_topics": 3, "topic_concentration": 0.5}
 """Settings of the program on the demo's small subset."""
@@ -32,8 +28,6 @@ DEMO_WHOLE_SETTINGS: dict[str, Any] = {"num_topics": 20}
 
 DEMO_POOL = 40
 """Rows of the demo's subset whose labels are hidden from every engine."""
-
-TEST_FRACTION = 0.2
 
 WHOLE_SHARE = 0.3
 """Part of the budget that fits on the whole data may use."""
@@ -89,11 +83,8 @@ class Job:
 
     def left(self, reserve: float = 0.0) -> float:
         """Return the seconds left of the budget, less `reserve`."""
-        return (
-            float("inf")
-            if self.budget is None
-            else self.budget - (time.perf_counter() - self.start) - reserve
-        )
+        spent = time.perf_counter() - self.start
+        return float("inf") if self.budget is None else self.budget - spent - reserve
 
     @property
     def report_seconds(self) -> float:
@@ -146,29 +137,14 @@ def compare_and_report(
     chosen = _checked_engines(entry, engines, reference)
     program, options = split_settings(entry, chosen, settings)
     data = load(data_name)
-    command = [
-        "labelzoo",
-        "compare",
-        str(model if isinstance(model, str) else entry.spec.name),
-        "--data",
-        str(data_name),
-    ]
-    command += [
-        "--engines",
-        ",".join(chosen),
-        "--reference",
-        reference,
-        "--seed",
-        str(seed),
-        "--out",
-        str(out),
-    ]
-    command += ([] if budget is None else ["--budget", f"{budget:g}"]) + (["--whole"] if whole else [])
-    for name, value in settings.items():
-        command += ["--set", f"{name}={json.dumps(value)}"]
+    name = model if isinstance(model, str) else entry.spec.name
+    chosen_text = {"data": str(data_name), "engines": ",".join(chosen), "reference": reference}
+    command = ["labelzoo", "compare", name, *_flags(chosen_text, seed, out, budget)]
+    command += ["--whole"] if whole else []
+    command += [part for key, value in settings.items() for part in ("--set", f"{key}={json.dumps(value)}")]
     job = Job(
-        entry, str(data_name), data, Path(out), chosen, reference, program, program, options, budget, whole, seed,
-        TEST_FRACTION, shlex.join(command), f"{entry.spec.name} on {data_name}", say or _silent, start,
+        entry, str(data_name), data, Path(out), chosen, reference, program, program, options, budget, whole,
+        seed, TEST_FRACTION, shlex.join(command), f"{entry.spec.name} on {data_name}", say or _silent, start,
     )  # fmt: skip
     return run_job(job)
 
@@ -186,18 +162,23 @@ def demo_run(
     chosen = tuple(name for name in DEMO_ENGINES if name in entry.engines)
     data = load("emoji")
     pool_share = DEMO_POOL / small_subset(data, seed=seed).num_rows
-    command = ["labelzoo", "demo", "--seed", str(seed), "--out", str(out)]
-    command += [] if budget is None else ["--budget", f"{budget:g}"]
+    command = ["labelzoo", "demo", *_flags({}, seed, out, budget)]
     whole_program = {**DEMO_SETTINGS, "topic_concentration": None, **DEMO_WHOLE_SETTINGS}
     job = Job(
-        entry, "emoji", data, Path(out), chosen, "nuts", DEMO_SETTINGS, whole_program, DEMO_OPTIONS, budget, False,
-        seed, pool_share, shlex.join(command), "labelzoo demo: topics of emoji", say or _silent, start,
+        entry, "emoji", data, Path(out), chosen, "nuts", DEMO_SETTINGS, whole_program, DEMO_OPTIONS, budget,
+        False, seed, pool_share, shlex.join(command), "labelzoo demo: emoji", say or _silent, start,
     )  # fmt: skip
     return run_job(job)
 
 
 def _silent(message: str) -> None:
     """Say nothing."""
+
+
+def _flags(named: Mapping[str, str], seed: int, out: Any, budget: float | None) -> list[str]:
+    parts = [part for name, value in named.items() for part in (f"--{name}", value)]
+    limit = [] if budget is None else ["--budget", f"{budget:g}"]
+    return [*parts, "--seed", str(seed), *limit, "--out", str(out)]
 
 
 def _checked_engines(entry: Any, engines: Sequence[str] | None, reference: str) -> tuple[str, ...]:
@@ -228,14 +209,16 @@ def split_settings(
     unknown = sorted(set(rest) - known)
     if unknown:
         raise ValueError(
-            f"{entry.spec.name} has no setting {', '.join(map(repr, unknown))}; settings: "
-            f"{', '.join(sorted(entry.spec.settings)) or 'none'}; options of its engines: {', '.join(sorted(known))}"
+            f"{entry.spec.name} has no setting {', '.join(map(repr, unknown))}; "
+            f"settings: {', '.join(sorted(entry.spec.settings)) or 'none'}; "
+            f"options of its engines: {', '.join(sorted(known))}"
         )
     return program, options
 
 
 def run_job(job: Job) -> RunResult:
     """Run a job and write all its files."""
+    from labelzoo.comparison_pictures import draw_pictures
     from labelzoo.inference.compare.driver import compare
     from labelzoo.inference.compare.subset import needs_subset, small_subset
 
@@ -252,8 +235,8 @@ def run_job(job: Job) -> RunResult:
     )  # fmt: skip
     job.say("scores and pictures")
     small = score_trees(comparison.trees, comparison.train, comparison.test, job.seed)
-    payload = _payload(job, comparison, rows if cut else None, small, whole)
-    pictures = _pictures(comparison, small, whole)
+    payload = build_payload(job, comparison, rows if cut else None, small, whole)
+    pictures = draw_pictures(comparison, small, whole)
     return _write_all(job, payload, pictures, comparison, whole)
 
 
@@ -271,127 +254,13 @@ def _whole_part(job: Job) -> HeldOut:
     share = 0.0 if job.budget is None else job.budget * (1 - WHOLE_SHARE)
     return fit_whole(
         job.entry, job.data, points, options=job.options, settings=job.whole_program,
-        seconds_left=lambda: job.left(share), test_fraction=TEST_FRACTION, seed=job.seed, say=job.say,
+        seconds_left=lambda: job.left(share), seed=job.seed, say=job.say,
     )  # fmt: skip
 
 
-def _payload(job: Job, comparison: Any, subset: Any, small: HeldOut, whole: HeldOut | None) -> dict[str, Any]:
-    engines = comparison.to_json()["engines"]
-    held_out = {row["name"]: row for row in small.rows}
-    for row in engines:
-        row |= {k: v for k, v in held_out[row["name"]].items() if k not in row}
-    shown = small if whole is None else whole
-    queries = _queries(job, comparison, engines)
-    topics, topics_summary = _topics(comparison, engines, whole)
-    return {
-        "title": job.title,
-        "model": job.entry.spec.name,
-        "data": job.data_name,
-        "data_hash": job.data.hash(),
-        "rows": job.data.num_rows,
-        "features": job.data.num_features,
-        "labels": job.data.num_labels,
-        "subset": None if subset is None else _sizes(subset),
-        "train_rows": comparison.train.num_rows,
-        "test_rows": comparison.test.num_rows,
-        "reference": job.reference,
-        "seed": job.seed,
-        "budget": job.budget,
-        "summary": _summary(job, comparison, subset),
-        "engines": engines,
-        "whole": shown.rows if shown.rows else [],
-        "whole_summary": _whole_summary(job, comparison, whole),
-        "topics": topics,
-        "topics_summary": topics_summary,
-        "next": queries.rows,
-        "next_summary": queries.summary,
-        "notes": _notes(comparison, whole, queries),
-        "command": job.command,
-        "versions": json.loads(str(next(iter(comparison.trees.values())).attrs["versions"])),
-        "machine": f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} cores, "
-        f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
-        "report": str(job.out / "report.html"),
-    }
-
-
-def _sizes(data: Any) -> dict[str, int]:
-    return {"rows": data.num_rows, "labels": data.num_labels, "features": data.num_features}
-
-
-def _summary(job: Job, comparison: Any, subset: Any) -> str:
-    used = job.data if subset is None else subset
-    size = f"{used.num_rows} rows, {used.num_labels} labels and {used.num_features} features"
-    if subset is not None:
-        size += f", a subset of {job.data_name} ({job.data.num_rows} rows, {job.data.num_labels} labels, "
-        size += f"{job.data.num_features} features) small enough for a sampler to converge"
-    else:
-        size += f" of {job.data_name}"
-    return (
-        f"{len(job.engines)} engines for {job.entry.spec.name} ({', '.join(job.engines)}), held against {job.reference} "
-        f"on {size}. {comparison.train.num_rows} rows were fitted and {comparison.test.num_rows} held out."
-    )
-
-
-def _whole_summary(job: Job, comparison: Any, whole: HeldOut | None) -> str:
-    if whole is None:
-        return (
-            f"Every engine on the {comparison.test.num_rows} held-out rows, beside plain label frequencies."
-        )
-    if not whole.rows:
-        return ""
-    held_out = max(1, round(job.data.num_rows * TEST_FRACTION))
-    changed = {k: v for k, v in job.whole_program.items() if job.program.get(k) != v and v is not None}
-    setting = f" ({', '.join(f'{k}={v}' for k, v in changed.items())})" if changed else ""
-    return (
-        f"Point engines on the whole of {job.data_name}{setting}: {job.data.num_rows - held_out} rows fitted, {held_out} "
-        f"held out, {job.data.num_labels} labels, beside plain label frequencies."
-    )
-
-
-def _notes(comparison: Any, whole: HeldOut | None, queries: Queries) -> list[str]:
-    notes = [f"{name} failed: {reason}" for name, reason in comparison.failures.items()]
-    notes += whole.notes if whole else []
-    unsettled = [n for n, tree in comparison.trees.items() if tree.attrs["converged"] == "no"]
-    notes += [f"{name} on the compared rows: {comparison.trees[name].attrs['message']}" for name in unsettled]
-    return notes + ([] if queries.rows else [queries.summary])
-
-
-def _queries(job: Job, comparison: Any, engines: list[dict[str, Any]]) -> Queries:
-    """Ask among the rows without labels, or else among the held-out rows, whose labels no engine has seen."""
-    pool, compared = comparison.test, comparison.train
-    unlabelled = np.flatnonzero(job.data.unlabelled_rows)
-    if unlabelled.size:
-        pool = job.data.subset(rows=unlabelled, labels=compared.label_names, features=compared.feature_names)
-    return choose_next(comparison.trees, best_sampler(engines, comparison.trees), pool, seed=job.seed)
-
-
-def _topics(
-    comparison: Any, engines: list[dict[str, Any]], whole: HeldOut | None
-) -> tuple[list[dict[str, Any]], str]:
-    """Return topics of a fit on the whole data where there is one, else of the best posterior."""
-    if whole is not None and whole.trees:
-        name = "vb_em" if "vb_em" in whole.trees else next(iter(whole.trees))
-        tree, where = whole.trees[name], "the whole data"
-    else:
-        name = best_sampler(engines, comparison.trees) or next(iter(comparison.trees))
-        tree, where = comparison.trees[name], "the compared rows"
-    if not has_topics(tree):
-        return [], ""
-    topics = topic_table(tree)
-    draws = tree["posterior"].sizes["chain"] * tree["posterior"].sizes["draw"]
-    how = (
-        ""
-        if draws == 1
-        else " Posterior means after matching topics between draws: for looking, not for judging."
-    )
-    summary = f"{len(topics)} topics by {name} on {where}, ordered by the share of positive labels that each explains.{how}"
-    return topics_as_json(topics), summary
-
-
-def _pictures(comparison: Any, small: HeldOut, whole: HeldOut | None) -> list[Picture]:
-    from labelzoo.comparison_pictures import draw_pictures
-
-    return draw_pictures(comparison, small, whole)
+def file_stem(name: str) -> str:
+    """Return an engine's name with all but letters, digits, dots and dashes replaced."""
+    return re.sub(r"[^\w.-]", "_", name).lstrip(".") or "_"
 
 
 def _write_all(
@@ -400,16 +269,15 @@ def _write_all(
     from labelzoo.inference.posterior import save
 
     trees = dict(comparison.trees) | {f"{n}_whole": t for n, t in (whole.trees if whole else {}).items()}
-    files = []
-    for name, tree in trees.items():
-        files.append(str(save(tree, job.out / f"{name}.nc")))
-    for picture in pictures:
-        files.append(str(write_bytes(job.out / picture.file, picture.png)))
+    files = [str(save(tree, job.out / f"{file_stem(name)}.nc")) for name, tree in trees.items()]
+    files += [str(write_bytes(job.out / picture.file, picture.png)) for picture in pictures]
     text = io.StringIO()
     comparison.table.to_csv(text, index=False)
     files.append(str(write_bytes(job.out / "comparison.csv", text.getvalue().encode())))
     payload |= {"files": [*files, str(job.out / "comparison.json"), payload["report"]]}
     payload |= {"seconds": time.perf_counter() - job.start, "refuted": bool(comparison.refuted)}
+    if job.budget is not None and payload["seconds"] > 1.05 * job.budget:
+        payload["notes"].append(f"{job.budget:.0f} s were too short: warm-up and compilation cannot be cut.")
     write_bytes(job.out / "report.html", render_html(payload, pictures).encode())
     content = json.dumps(payload, ensure_ascii=False, allow_nan=False, indent=1)
     write_bytes(job.out / "comparison.json", content.encode())

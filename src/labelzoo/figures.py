@@ -8,14 +8,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from labelzoo.held_out import BASELINE
+
 Array = Any
+Look = Mapping[str, Mapping[str, Any]]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31", "#6A3D9A")
 """Engines in order; told apart by people who see colours differently, and by markers besides."""
 
-MARKERS = "osD^vPX*"
+MARKERS = "sD^vPX*d"
 
 REFERENCE_COLOUR = "#222222"
+BASELINE_COLOUR = "#999999"
 
 AGREE_SD = 0.2
 """Half width of the band in which means count as equal, in posterior sds of the reference."""
@@ -54,19 +58,17 @@ def plain(text: Any) -> str:
     return str(text).replace("$", r"\$")
 
 
-def styles(engines: Sequence[str], reference: str | None) -> dict[str, dict[str, Any]]:
-    """Return colour and marker by engine, the same in every picture; the reference is black."""
-    others = [name for name in engines if name != reference]
-    found = {
-        name: {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
-        for i, name in enumerate(others)
-    }
-    if reference is not None and reference in engines:
-        found[reference] = {"color": REFERENCE_COLOUR, "marker": "o"}
+def styles(engines: Sequence[str], reference: str) -> dict[str, dict[str, Any]]:
+    """Return colour and marker by engine for all pictures; the reference is black, the baseline grey."""
+    found: dict[str, dict[str, Any]] = {}
+    for i, name in enumerate(name for name in engines if name != reference):
+        found[name] = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
+    found[reference] = {"color": REFERENCE_COLOUR, "marker": "o"}
+    found[BASELINE] = {"color": BASELINE_COLOUR, "marker": "x"}
     return found
 
 
-def standardised_differences(moments: Mapping[str, Any], reference: str) -> Any:
+def standardised_differences(moments: Mapping[str, Any], reference: str, look: Look) -> Any:
     """Draw, for each engine, (its mean - the reference's mean) / the reference's sd: a dot a functional.
 
     Parameters
@@ -74,19 +76,16 @@ def standardised_differences(moments: Mapping[str, Any], reference: str) -> Any:
     moments : mapping of str to Moments
         As `labelzoo.inference.compare` gives them.
     reference : str
+    look : mapping
+        As `styles` returns it.
     """
     ref = moments[reference]
     moves = ref.sd > 0
-    error = float(np.nanmedian(ref.mcse[moves] / ref.sd[moves])) if moves.any() else 0.0
     engines = [name for name in moments if name != reference]
-    look = styles(list(moments), reference)
     figure, axes = new_figure(7.0, 1.3 + 0.5 * len(engines))
     axis = axes[0, 0]
     axis.axvspan(-AGREE_SD, AGREE_SD, color="#dddddd", zorder=0, label=f"±{AGREE_SD} sd: counts as equal")
-    if np.isfinite(error) and error > 0:
-        axis.axvspan(
-            -2 * error, 2 * error, color="#bbbbbb", zorder=0, label="±2 Monte Carlo errors of the reference"
-        )
+    _mark_monte_carlo_error(axis, ref, moves)
     rng = np.random.default_rng(0)
     for row, name in enumerate(engines):
         gap = (moments[name].mean - ref.mean)[moves] / ref.sd[moves]
@@ -98,20 +97,20 @@ def standardised_differences(moments: Mapping[str, Any], reference: str) -> Any:
             far = sign * gap > CLIP_SD
             axis.scatter(np.full(far.sum(), sign * CLIP_SD), height[far], s=24, marker=shape, **dots)
     axis.set_yticks(range(len(engines)), [plain(name) for name in engines])
-    axis.set_ylim(len(engines) - 0.4, -0.6)
-    axis.set_xlim(-1.06 * CLIP_SD, 1.06 * CLIP_SD)
-    axis.axvline(0, color=REFERENCE_COLOUR, linewidth=0.8)
+    axis.set(xlim=(-1.06 * CLIP_SD, 1.06 * CLIP_SD), ylim=(len(engines) - 0.4, -0.6))
     axis.set_xlabel(f"(mean − mean of {plain(reference)}) / posterior sd of {plain(reference)}", fontsize=9)
     figure.legend(loc="outside upper left", fontsize=8, frameon=False, ncols=2)
     return figure
 
 
-def choose_functionals(means: Array, moves: Array, count: int = 10) -> Array:
-    """Return `count` positions among those that move, evenly spread over the sorted means."""
-    found = np.flatnonzero(moves)
-    ordered = found[np.argsort(means[found], kind="stable")]
-    picks = np.unique(np.linspace(0, ordered.size - 1, min(count, ordered.size)).round().astype(int))
-    return ordered[picks]
+def _mark_monte_carlo_error(axis: Any, ref: Any, moves: Array) -> None:
+    ratios = ref.mcse[moves] / ref.sd[moves]
+    if not np.isfinite(ratios).any():
+        return
+    error = float(np.median(ratios[np.isfinite(ratios)]))
+    dotted: dict[str, Any] = {"color": REFERENCE_COLOUR, "linestyle": ":", "linewidth": 1, "zorder": 1}
+    axis.axvline(-2 * error, **dotted)
+    axis.axvline(2 * error, label="±2 Monte Carlo errors of the reference (median)", **dotted)
 
 
 def functional_family(names: Sequence[str]) -> tuple[str, Array]:
@@ -122,56 +121,65 @@ def functional_family(names: Sequence[str]) -> tuple[str, Array]:
     return family, np.flatnonzero(bases == family)
 
 
-def functionals_by_engine(moments: Mapping[str, Any], names: Sequence[str], reference: str | None) -> Any:
-    """Draw a few functionals of the largest family: mean and sd by engine, ordered by the reference's mean."""
+def spread_out(means: Array, candidates: Array, count: int = 10) -> Array:
+    """Return at most `count` of the candidates, nearest to values spread evenly over their means."""
+    ordered = candidates[np.argsort(means[candidates], kind="stable")]
+    values = means[ordered]
+    targets = np.linspace(values[0], values[-1], count)
+    picks = np.unique(np.abs(values[:, None] - targets).argmin(axis=0))
+    # Ties and gaps leave places free: fill them by rank.
+    more = np.linspace(0, ordered.size - 1, min(count, ordered.size)).round().astype(int)
+    extra = [i for i in more if i not in picks][: max(0, count - picks.size)]
+    return ordered[np.sort(np.r_[picks, np.asarray(extra, int)])]
+
+
+def functionals_by_engine(
+    moments: Mapping[str, Any], names: Sequence[str], reference: str, look: Look
+) -> Any:
+    """Draw a few functionals of the largest family, ordered by the reference: mean and sd by engine."""
     family, members = functional_family(names)
-    base = moments.get(reference or "", next(iter(moments.values())))
-    moves = np.zeros(len(names), bool)
-    moves[members] = True
-    chosen = choose_functionals(base.mean, moves & ((base.sd > 0) | (base.sd.max() == 0)))
-    look = styles(list(moments), reference)
+    base = moments.get(reference, next(iter(moments.values())))
+    chosen = spread_out(base.mean, members)
+    engines = sorted(moments, key=lambda name: name != reference)
     figure, axes = new_figure(7.0, 3.6)
     axis = axes[0, 0]
-    width = 0.7 / max(len(moments), 1)
-    for j, (name, summary) in enumerate(moments.items()):
-        x = np.arange(chosen.size) + (j - (len(moments) - 1) / 2) * width
-        sd = summary.sd[chosen]
-        axis.errorbar(
-            x, summary.mean[chosen], yerr=sd if sd.any() else None, fmt=look[name]["marker"], markersize=4,
-            linewidth=1, color=look[name]["color"], label=plain(name),
-        )  # fmt: skip
-    axis.set_xticks(
-        np.arange(chosen.size), [plain(names[i]) for i in chosen], rotation=40, ha="right", fontsize=8
-    )
+    width = 0.7 / len(engines)
+    for j, name in enumerate(engines):
+        x = np.arange(chosen.size) + (j - (len(engines) - 1) / 2) * width
+        mean, sd = moments[name].mean[chosen], moments[name].sd[chosen]
+        bars = {"yerr": sd} if sd.any() else {}
+        axis.errorbar(x, mean, fmt=look[name]["marker"], markersize=4, linewidth=1, label=plain(name),
+                      color=look[name]["color"], **bars)  # fmt: skip
+    ticks = [plain(names[i]) for i in chosen]
+    axis.set_xticks(np.arange(chosen.size), ticks, rotation=40, ha="right", fontsize=8)
     for x in np.arange(1, chosen.size) - 0.5:
         axis.axvline(x, color="#eeeeee", linewidth=0.8, zorder=0)
     axis.set_ylabel(f"{plain(family)}: mean ± posterior sd", fontsize=9)
-    figure.legend(loc="outside upper left", fontsize=8, frameon=False, ncols=min(len(moments), 6))
+    figure.legend(loc="outside upper left", fontsize=8, frameon=False, ncols=min(len(engines), 6))
     return figure
 
 
-def objective_traces(traces: Mapping[str, tuple[str, Array]]) -> Any:
+def objective_traces(traces: Mapping[str, tuple[str, Array, str]]) -> Any:
     """Draw the objective of every optimiser, one panel each: their scales differ.
 
     Parameters
     ----------
-    traces : mapping of str to (str, array)
-        By title: the name of a step, and the objective after each.
+    traces : mapping of str to (str, array, str)
+        By title: what a step is called, the objective after each, and the colour.
     """
-    count = len(traces)
-    columns = min(count, 2)
-    rows = -(-count // columns)
-    figure, axes = new_figure(7.0 if columns == 2 else 4.2, 2.3 * rows, rows, columns)
-    for axis, (i, (title, (step, values))) in zip(axes.flat, enumerate(traces.items()), strict=False):
-        axis.plot(np.arange(len(values)), values, color=COLOURS[i % len(COLOURS)], linewidth=1)
+    columns = min(len(traces), 2)
+    rows = -(-len(traces) // columns)
+    figure, axes = new_figure(7.0 if columns == 2 else 4.2, 2.2 * rows + 0.2, rows, columns)
+    for axis, (title, (step, values, colour)) in zip(axes.flat, traces.items(), strict=False):
+        axis.plot(np.arange(len(values)), values, color=colour, linewidth=1.2)
         # The first steps from a rough start would flatten all that follows.
-        low, high = np.min(values[max(1, len(values) // 20) - 1 :]), np.max(values)
-        margin = 0.05 * (high - low) or 1.0
+        low, high = np.min(values[min(max(1, len(values) // 20), len(values) - 1) :]), np.max(values)
+        margin = 0.08 * (high - low) or 1.0
         axis.set_ylim(low - margin, high + margin)
         axis.set_title(plain(title), fontsize=9)
         axis.set_xlabel(step, fontsize=8)
         axis.ticklabel_format(axis="y", useOffset=False, style="plain")
-    for axis in axes.flat[count:]:
+    for axis in axes.flat[len(traces) :]:
         axis.set_visible(False)
     figure.supylabel("objective (nats, higher is better)", fontsize=9)
     return figure
@@ -187,7 +195,8 @@ def reliability_bins(truth: Array, probs: Array, bins: int = 8) -> pd.DataFrame:
     order = np.argsort(probs, kind="stable")
     p, y = np.asarray(probs, float)[order], np.asarray(truth, float)[order]
     mass = np.cumsum(p)
-    edges = np.searchsorted(mass, np.linspace(0, mass[-1], bins + 1)[1:-1]) if p.size else np.zeros(0, int)
+    targets = np.linspace(0, mass[-1], bins + 1)[1:-1] if p.size else np.zeros(0)
+    edges = np.searchsorted(mass, targets, side="right")
     rows = []
     for part_p, part_y in zip(np.split(p, edges), np.split(y, edges), strict=True):
         if part_p.size:
@@ -197,46 +206,46 @@ def reliability_bins(truth: Array, probs: Array, bins: int = 8) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["predicted", "share", "low", "high", "cells"])
 
 
-def reliability(curves: Mapping[str, tuple[Array, Array]], reference: str | None = None) -> Any:
+def reliability(curves: Mapping[str, tuple[Array, Array]], look: Look) -> Any:
     """Draw the share of positives against the predicted probability, on logarithmic axes.
 
     Parameters
     ----------
     curves : mapping of str to (truth, probs)
         Held-out cells of each engine, arrays (cell,).
+    look : mapping
     """
-    look = styles(list(curves), reference)
+    positives = max(float(np.sum(truth)) for truth, _ in curves.values())
+    bins = int(np.clip(positives // 15, 3, 8))
+    tables = {name: reliability_bins(*curve, bins) for name, curve in curves.items()}
+    seen = np.concatenate([np.r_[t["predicted"], t["share"]] for t in tables.values()])
+    floor = 0.7 * float(np.min(seen[seen > 0], initial=1.0))
     figure, axes = new_figure(5.2, 4.4)
     axis = axes[0, 0]
-    tables = {name: reliability_bins(*curve) for name, curve in curves.items()}
-    positive = np.concatenate([np.r_[t["predicted"], t["share"][t["share"] > 0]] for t in tables.values()])
-    floor = 0.5 * float(np.min(positive[positive > 0], initial=1.0))
-    axis.plot([floor, 1], [floor, 1], color="#999999", linewidth=1, linestyle="--", label="perfect")
+    axis.plot([floor, 1], [floor, 1], color="#bbbbbb", linewidth=1, linestyle="--", label="perfect")
     for j, (name, table) in enumerate(tables.items()):
-        shift = 1 + 0.05 * (
-            j - (len(tables) - 1) / 2
-        )  # so that error bars of engines do not hide one another
-        share = np.maximum(table["share"], floor)
-        bars = np.clip(np.array([share - np.maximum(table["low"], floor), table["high"] - share]), 0, None)
+        shift = 1 + 0.05 * (j - (len(tables) - 1) / 2)  # error bars of engines must not hide one another
+        share, low = np.maximum(table["share"], floor), np.maximum(table["low"], floor)
+        bars = np.clip(np.array([share - low, table["high"] - share]), 0, None)
         axis.errorbar(
             np.maximum(table["predicted"], floor) * shift, share, yerr=bars, fmt=look[name]["marker"] + "-",
-            markersize=4, linewidth=0.9, elinewidth=0.7, color=look[name]["color"], label=plain(name), alpha=0.85,
+            markersize=4, linewidth=0.9, elinewidth=0.7, color=look[name]["color"], label=plain(name),
         )  # fmt: skip
-    axis.set(xscale="log", yscale="log", xlim=(floor, 1.15), ylim=(floor, 1.15))
+    axis.set(xscale="log", yscale="log", xlim=(floor / 1.1, 1.2), ylim=(floor / 1.1, 1.2))
     axis.set_xlabel("predicted probability of a label (mean of the bin)", fontsize=9)
     axis.set_ylabel("share of positives, with 95 % interval", fontsize=9)
     axis.legend(fontsize=8, frameon=False, loc="upper left")
     return figure
 
 
-def efficiency(rows: Sequence[tuple[str, float]], reference: str | None) -> Any:
+def efficiency(rows: Sequence[tuple[str, float]], look: Look) -> Any:
     """Draw effective draws a second, one bar an engine, on a logarithmic axis.
 
     Parameters
     ----------
     rows : sequence of (engine, smallest effective sample size over the functionals a second)
+    look : mapping
     """
-    look = styles([name for name, _ in rows], reference)
     figure, axes = new_figure(6.0, 0.9 + 0.45 * len(rows))
     axis = axes[0, 0]
     values = np.asarray([value for _, value in rows])

@@ -35,7 +35,7 @@ def thin_rows(data: Any, seed: int = 0, max_cells: int = MAX_CELLS) -> Any:
 
 
 def label_frequencies(data: Any) -> Array:
-    """Return (positives + 1/2) / (observed rows + 1) of each label, the mean under a Jeffreys prior: (labels,)."""
+    """Return (positives + 1/2) / (observed rows + 1) of each label (Jeffreys prior): (labels,)."""
     positives = np.bincount(data.Y.indices, minlength=data.num_labels)
     return (positives + 0.5) / (observed_per_label(data) + 1.0)
 
@@ -46,7 +46,7 @@ def baseline(train: Any, test: Any) -> Array:
 
 
 def metrics_row(probs: Array, test: Any) -> dict[str, Any]:
-    """Return the kept metrics of probabilities (row, labels), None where undefined; log score in nats a row."""
+    """Return the kept metrics of probabilities (row, labels), None where undefined."""
     found = evaluate(test.Y, probs, _observed(test), ks=(1,))
     return {name: _finite(found[name]) for name in KEPT}
 

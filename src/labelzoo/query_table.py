@@ -77,23 +77,23 @@ def choose_next(
         }
         for row in frame.to_dict(orient="records")
     ]
-    few = "".join(f" Caution: {w.message}." for w in caught if "ensemble" in str(w.message))
     summary = (
-        f"The next {len(rows)} of {pool.num_rows} rows whose labels the engines have not seen: by the posterior of "
-        f"{engine}, each removes most variance of the label predictions at the others, given the ones before it.{few}"
+        f"The next {len(rows)} of {pool.num_rows} rows whose labels the engines have not seen, by {engine}: "
+        "each removes most variance of the label predictions at the others, given the ones before it."
     )
+    summary += "".join(f" Caution: {w.message}." for w in caught if "ensemble" in str(w.message))
     return Queries(rows, engine, summary)
 
 
 def known_labels(pool: Any, row: int) -> str:
-    """Return the positive labels of a pool row where the data hold them (they were only kept from the engines)."""
+    """Return the labels of a pool row where the data hold them (they were only kept from the engines)."""
     start, stop = pool.Y.indptr[row], pool.Y.indptr[row + 1]
     return ", ".join(pool.label_names[j] for j in pool.Y.indices[start:stop])
 
 
 def symbol_name(text: str) -> str:
-    """Return the Unicode name of a row that is one symbol (an emoji sequence: its parts), else an empty text."""
-    if any(character.isascii() and character.isalnum() for character in text) or len(text) > 12:
+    """Return the Unicode name of a row that is one symbol (of a sequence: its parts), else nothing."""
+    if len(text) > 12 or not any(unicodedata.category(character) == "So" for character in text):
         return ""
     names = [unicodedata.name(c, "") for c in text if unicodedata.category(c) not in ("Mn", "Cf")]
     return " + ".join(name.lower() for name in names) if all(names) else ""

@@ -4,6 +4,7 @@ import base64
 import html
 import os
 import tempfile
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,18 +75,18 @@ def verdict_word(sentence: Any) -> str:
 
 ENGINE_COLUMNS = (
     Column("name", "engine", word),
+    Column("verdict", "verdict", verdict_word),
     Column("kind", "kind", word),
     Column("seconds", "seconds", digits(3)),
-    Column("compile_seconds", "of it compiling", digits(3)),
+    Column("compile_seconds", "compile", digits(3)),
     Column("ess_per_second", "ESS/s", digits(3)),
     Column("max_rhat", "R-hat", fixed(3)),
     Column("khat", "k-hat", fixed(2)),
-    Column("max_difference", "|diff| (sd)", digits(2)),
-    Column("upper", "upper (sd)", digits(2)),
+    Column("max_difference", "|diff|", digits(2)),
+    Column("upper", "upper", digits(2)),
     Column("max_z", "max z", fixed(1)),
     Column("log_score", "log score", fixed(2)),
     Column("log_score_marginals", "marginals", fixed(2)),
-    Column("verdict", "verdict", verdict_word),
 )
 
 WHOLE_COLUMNS = (
@@ -93,22 +94,26 @@ WHOLE_COLUMNS = (
     Column("seconds", "seconds", digits(3)),
     Column("per_example_auc", "AUC in a row", fixed(3)),
     Column("macro_auc", "macro AUC", fixed(3)),
-    Column("macro_auc_undefined", "labels without it", word),
+    Column("macro_auc_undefined", "labels without", word),
     Column("precision_at_1", "P@1", fixed(3)),
     Column("log_score", "log score", fixed(2)),
 )
 
 LEGEND = (
-    "ESS/s: effective draws a second of the worst functional. |diff|: largest difference of means from the reference, "
-    "in its posterior sds; upper: its 95 % limit; max z: in Monte Carlo errors. Log score: nats a held-out row, "
-    "labels jointly, beside the sum of their marginals; higher is better."
+    "Seconds include compilation (compile). ESS/s: effective draws a second of the worst quantity, without "
+    "compilation. |diff|: largest difference of means from the reference, in its posterior sds; upper: its "
+    "95 % limit; max z: in Monte Carlo errors. Log score: nats a held-out row, labels jointly, beside the "
+    "sum of their marginals; higher is better."
 )
 
 WHOLE_LEGEND = (
-    "AUC in a row: how well the labels of one row are ranked. Macro AUC: how well the rows are ranked, averaged over "
-    "the labels that have both classes among the held-out rows. P@1: how often the most probable label is right. "
-    "Log score: nats a row, sum over labels."
+    "AUC in a row: how well the labels of one row are ranked. Macro AUC: how well the rows are ranked, "
+    "averaged over labels; 'labels without' lack positives or negatives among the held-out rows and are left out. "
+    "P@1: how often the most probable label is right. Log score: nats a row, sum over labels; higher is "
+    "better."
 )
+
+TEXT_WIDTH = 100
 
 
 def cells_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> list[list[str]]:
@@ -122,66 +127,73 @@ def as_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> st
     grid = [[c.heading for c in used], *cells_of(rows, used)]
     widths = [max(len(line[j]) for line in grid) for j in range(len(used))]
     lines = []
-    for line in grid:
-        first = line[0].ljust(widths[0])
-        lines.append(
-            "  ".join(
-                [first, *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))]
-            ).rstrip()
-        )
+    for first, *rest in grid:
+        cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
+        lines.append("  ".join([first.ljust(widths[0]), *cells]).rstrip())
     return "\n".join(lines)
+
+
+def wrap(text: str) -> str:
+    """Return a paragraph broken at `TEXT_WIDTH` columns; names are not broken."""
+    return textwrap.fill(text, TEXT_WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def render_text(payload: Mapping[str, Any]) -> str:
     """Return what the command prints."""
-    parts = [payload["summary"], as_table(payload["engines"], ENGINE_COLUMNS)]
-    parts.append("\n".join(f"{row['name']}: {row['verdict']}" for row in payload["engines"]))
+    parts = [wrap(payload["summary"]), as_table(payload["engines"], ENGINE_COLUMNS)]
+    parts.append("\n".join(wrap(f"{row['name']}: {row['verdict']}") for row in payload["engines"]))
     if payload["whole"]:
-        parts.append(payload["whole_summary"] + "\n" + as_table(payload["whole"], WHOLE_COLUMNS))
+        parts.append(wrap(payload["whole_summary"]) + "\n\n" + as_table(payload["whole"], WHOLE_COLUMNS))
     if payload["topics"]:
-        lines = [
-            f"{t['name']:<9}{'' if t['share'] is None else format(t['share'], '6.1%')}  "
-            + ", ".join(label["name"] for label in t["labels"][:6])
-            for t in payload["topics"]
-        ]
-        parts.append("\n".join([payload["topics_summary"], *lines]))
+        parts.append("\n".join([wrap(payload["topics_summary"]), *map(_topic_line, payload["topics"])]))
     if payload["next"]:
-        lines = [
-            f"{i}. {row['obs']}{'  ' + row['description'] if row['description'] else ''}  ({row['likely_labels']})"
-            for i, row in enumerate(payload["next"], 1)
-        ]
-        parts.append("\n".join([payload["next_summary"], *lines]))
-    parts += [f"Note: {note}" for note in payload["notes"]]
+        lines = [_next_line(place, row) for place, row in enumerate(payload["next"], 1)]
+        parts.append("\n".join([wrap(payload["next_summary"]), *lines]))
+    parts += [wrap(f"Note: {note}") for note in payload["notes"]]
     limit = "" if payload["budget"] is None else f" of {payload['budget']:.0f} s"
     parts.append(f"Took {payload['seconds']:.0f} s{limit}. Report: {payload['report']}")
     return "\n\n".join(parts)
 
 
+def _topic_line(topic: Mapping[str, Any]) -> str:
+    share = "" if topic["share"] is None else f"{topic['share']:6.1%}"
+    return f"  {topic['name']:<9}{share}  {', '.join(label['name'] for label in topic['labels'][:6])}"
+
+
+def _next_line(place: int, row: Mapping[str, Any]) -> str:
+    description = f"  {row['description']}" if row["description"] else ""
+    return f"  {place}. {row['obs']}{description}  ({row['likely_labels']})"
+
+
 STYLE = """
-:root { color-scheme: light dark; --ink: #1c1c1c; --soft: #666; --paper: #fff; --line: #ddd; --tint: #f4f4f6; }
+:root { color-scheme: light dark;
+  --ink: #1c1c1c; --soft: #666; --paper: #fff; --line: #ddd; --tint: #f4f4f6; }
 @media (prefers-color-scheme: dark) {
   :root { --ink: #e8e8e8; --soft: #a5a5a5; --paper: #16171a; --line: #3a3b40; --tint: #222328; }
 }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 60rem; padding: 1rem; background: var(--paper); color: var(--ink);
+body { margin: 0 auto; max-width: 62rem; padding: 1rem; background: var(--paper); color: var(--ink);
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; overflow-wrap: break-word; }
 h1 { font-size: 1.5rem; line-height: 1.25; margin: .5rem 0 1rem; }
 h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem .6rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
+th, td { padding: .35rem .5rem; text-align: right; white-space: nowrap;
+  border-bottom: 1px solid var(--line); }
 th { color: var(--soft); font-weight: 600; }
 th:first-child, td:first-child, td.words, th.words { text-align: left; }
 td.words { white-space: normal; min-width: 14rem; }
 .topics { width: 100%; }
 .note, figcaption, .legend { color: var(--soft); font-size: .875rem; }
 figure { margin: 1.25rem 0; }
-figure img { max-width: 100%; height: auto; display: block; background: #fff; border-radius: 6px; padding: 4px; }
+figure img { max-width: min(100%, 46rem); height: auto; display: block; background: #fff;
+  border-radius: 6px; padding: 4px; }
 figcaption { margin-top: .4rem; max-width: 44rem; }
-pre { background: var(--tint); padding: .75rem; border-radius: 6px; overflow-x: auto; font-size: .85rem; }
+pre { background: var(--tint); padding: .75rem; border-radius: 6px; white-space: pre-wrap;
+  overflow-wrap: anywhere; font-size: .85rem; }
 .verdicts { padding-left: 1.2rem; }
 .refuted { color: #c0392b; font-weight: 600; }
-.big { font-size: 1.5rem; line-height: 1; }
+.big { font-size: 1.25rem; line-height: 1; }
 """
 
 
@@ -217,7 +229,12 @@ def html_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> 
     lines = []
     for cells in cells_of(rows, columns):
         lines.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+    return _scrolling("<table>", f"<tr>{head}</tr>", lines)
+
+
+def _scrolling(opening: str, head: str, lines: Sequence[str]) -> str:
+    body = "".join(lines)
+    return f'<div class="scroll">{opening}<thead>{head}</thead><tbody>{body}</tbody></table></div>'
 
 
 def _verdicts(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -245,9 +262,10 @@ def _figures(pictures: Sequence[Picture]) -> list[str]:
     out = ["<h2>Pictures</h2>"]
     for picture in pictures:
         data = base64.b64encode(picture.png).decode("ascii")
+        title, caption = html.escape(picture.title), html.escape(picture.caption)
         out.append(
-            f'<figure><img alt="{html.escape(picture.title)}" src="data:image/png;base64,{data}">'
-            f"<figcaption><b>{html.escape(picture.title)}.</b> {html.escape(picture.caption)}</figcaption></figure>"
+            f'<figure><img alt="{title}" src="data:image/png;base64,{data}">'
+            f"<figcaption><b>{title}.</b> {caption}</figcaption></figure>"
         )
     return out
 
@@ -258,15 +276,14 @@ def _topics(payload: Mapping[str, Any]) -> list[str]:
     lines = []
     for topic in payload["topics"]:
         share = DASH if topic["share"] is None else f"{topic['share']:.1%}"
-        labels = ", ".join(f"{html.escape(x['name'])}&nbsp;{x['weight']:.2f}" for x in topic["labels"])
-        lines.append(
-            f'<tr><td>{html.escape(topic["name"])}</td><td>{share}</td><td class="words">{labels}</td></tr>'
-        )
+        labels = ", ".join(f"{html.escape(x['name'])}&nbsp;{x['weight']:.2g}" for x in topic["labels"])
+        name = html.escape(topic["name"])
+        lines.append(f'<tr><td>{name}</td><td>{share}</td><td class="words">{labels}</td></tr>')
     head = '<tr><th>topic</th><th>share</th><th class="words">labels with the largest weights</th></tr>'
     return [
         "<h2>Topics</h2>",
         f"<p>{html.escape(payload['topics_summary'])}</p>",
-        f'<div class="scroll"><table class="topics"><thead>{head}</thead><tbody>{"".join(lines)}</tbody></table></div>',
+        _scrolling('<table class="topics">', head, lines),
     ]
 
 
@@ -277,17 +294,14 @@ def _next(payload: Mapping[str, Any]) -> list[str]:
     for row in payload["next"]:
         words = (row["description"], row["likely_labels"], row["hidden_labels"])
         cells = "".join(f'<td class="words">{html.escape(text or DASH)}</td>' for text in words)
-        lines.append(
-            f'<tr><td class="big">{html.escape(row["obs"])}</td><td>{row["gain"]:.3g}</td>{cells}</tr>'
-        )
-    heads = "".join(
-        f'<th class="words">{name}</th>' for name in ("name", "likely labels", "labels kept from the engine")
-    )
+        name = html.escape(row["obs"])
+        lines.append(f'<tr><td class="big">{name}</td><td>{row["gain"]:.3g}</td>{cells}</tr>')
+    headings = ("name", "likely labels", "labels hidden from the engines")
+    heads = "".join(f'<th class="words">{heading}</th>' for heading in headings)
     return [
         "<h2>What to label next</h2>",
         f"<p>{html.escape(payload['next_summary'])}</p>",
-        f'<div class="scroll"><table class="topics"><thead><tr><th>row</th><th>gain</th>{heads}</tr></thead>'
-        f"<tbody>{''.join(lines)}</tbody></table></div>",
+        _scrolling('<table class="topics">', f"<tr><th>row</th><th>gain</th>{heads}</tr>", lines),
     ]
 
 

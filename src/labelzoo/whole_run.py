@@ -11,6 +11,9 @@ from labelzoo.inference.predict import mean_prob
 
 Array = Any
 
+TEST_FRACTION = 0.2
+"""Part of the rows that is held out."""
+
 LARGE = 300_000
 """From so many positives on, two sweeps are timed first, to see how many fit into the time."""
 
@@ -56,7 +59,6 @@ def fit_whole(
     options: Mapping[str, Mapping[str, Any]],
     settings: Mapping[str, Any],
     seconds_left: Callable[[], float],
-    test_fraction: float,
     seed: int,
     say: Callable[[str], None],
 ) -> HeldOut:
@@ -74,7 +76,7 @@ def fit_whole(
     seconds_left : callable
         Seconds that may still be spent here; engines that would pass it are left out, with a note.
     """
-    train, test = data.split(test_fraction, seed=seed)
+    train, test = data.split(TEST_FRACTION, seed=seed)
     found = HeldOut()
     slowest = 0.0
     for name in engines:

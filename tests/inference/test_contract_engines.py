@@ -37,13 +37,13 @@ every_engine = pytest.mark.parametrize(("model", "name"), PAIRS, ids=[f"{m}-{e}"
 
 @cache
 def tiny_data(model: str) -> LabelData:
-    """Return the model's own tiny data with a cell, then a whole row, unobserved."""
+    """Return the model's own tiny data, one cell surely positive, another and a whole row unobserved."""
     spec = registry.get(model).spec
     data, _ = spec.simulate(jax.random.key(9), spec.tiny)
     Y = data.Y.toarray().astype(float)
-    Y[0, 0], Y[1] = np.nan, np.nan
+    Y[0, 0], Y[1], Y[2, 0] = np.nan, np.nan, 1.0
     X = data.X if isinstance(data.X, np.ndarray) else data.X.toarray()
-    return LabelData(X, Y, label_names=[f"emotion {i}" for i in range(Y.shape[1])])
+    return LabelData(X, Y, label_names=[f"genre {i}" for i in range(Y.shape[1])])
 
 
 def small_options(model: str, name: str) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def test_nuts_has_the_known_moments() -> None:
 
 def test_svi_finds_the_normal_posterior_and_says_so() -> None:
     mean, covariance = known_posterior()
-    tree = run("svi", seed=1, guide="multivariate", num_steps=4000, num_samples=4000, num_particles=4)
+    tree = run("svi", seed=1, guide="multivariate", num_steps=2000, num_samples=4000, num_particles=4)
     weights = tree["posterior"]["weights"].values[0]
     sd = np.sqrt(np.diag(covariance))[:, None]
     # Draws of the guide have a Monte Carlo error of 0.016 sd; the rest is what Adam leaves.

@@ -96,10 +96,10 @@ def _log_claim(claim: Any, block: dict[str, Any]) -> float:
 def _residual(update: Update, given: Any, inputs: dict[str, Any]) -> float:
     """Return the spread, over values of the block, of log joint less log claim, over its size."""
     rng, worst = np.random.default_rng(2), 0.0
-    for _ in range(3):
+    for _ in range(2):
         state = _state(inputs, rng)
         claim, gaps, sizes = given(state, inputs), [], []
-        for block in (_block(update, state, inputs, rng) for _ in range(4)):
+        for block in (_block(update, state, inputs, rng) for _ in range(3)):
             values = {site: {**state, **block}[site] for site in VIEW_SITES[update.view]}
             log_p = float(log_density(VIEWS[update.view], (), inputs, values)[0])
             gaps.append(log_p - _log_claim(claim, block))
@@ -123,8 +123,10 @@ def test_planted_faults_are_rejected(name: str) -> None:
     update = UPDATES[name]
     assert len(update.mutants) >= 2
     for mutant in update.mutants:
-        worst = max(_residual(update, mutant.given, inputs) for inputs in INPUTS.values())
-        assert worst > 1e-4, f"{name}: fault not noticed: {mutant.name} (residual {worst:.2g})"
+        noticed = any(
+            _residual(update, mutant.given, INPUTS[labels]) > 1e-4 for labels in ("missing", "complete")
+        )
+        assert noticed, f"{name}: fault not noticed: {mutant.name}"
 
 
 def test_shapes_that_are_fixed_leave_the_target_of_the_weights() -> None:
@@ -143,9 +145,9 @@ def test_shapes_that_are_fixed_leave_the_target_of_the_weights() -> None:
 
 
 def test_positive_poissons_draw_the_law_they_claim() -> None:
-    """Frequencies of 2e5 draws against probabilities, rates from 1e-3 to 3; seed 4."""
+    """Frequencies of 6e4 draws against probabilities, rates from 1e-3 to 3; seed 4."""
     rates = jnp.array([[0.001, 0.002], [0.4, 0.3], [3.0, 0.5]])
-    claim, size = PositivePoissons(jnp.log(rates)), 200_000
+    claim, size = PositivePoissons(jnp.log(rates)), 60_000
     draws = np.asarray(claim.sample(jax.random.key(4), (size,)))
     assert (draws.sum(axis=2) > 0).all()
     for first in range(5):
