@@ -73,7 +73,12 @@ def results(data: LabelData, seed: int, topics: list[int], dtype: str) -> Iterat
     """Yield one row of the table a method."""
     train, test = data.split(0.2, seed)
     frequency = np.tile(smoothed_frequency(train), (test.num_rows, 1))
-    yield {"method": "label frequencies", "fit_seconds": 0.0, "compile_seconds": 0.0, **scores(test, frequency)}
+    yield {
+        "method": "label frequencies",
+        "fit_seconds": 0.0,
+        "compile_seconds": 0.0,
+        **scores(test, frequency),
+    }
     penalty = tuned_penalty(train, seed)
     began = time.perf_counter()
     probs = logistic_probs(train, test, penalty)
@@ -94,10 +99,14 @@ def results(data: LabelData, seed: int, topics: list[int], dtype: str) -> Iterat
 
 def main() -> None:
     """Read the arguments, print one line a method (or one JSON object)."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", default="emoji", help="emoji, or the path of an .npz file")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--topics", nargs="+", default=["50", "L"], help="numbers of topics; L: as many as labels")
+    parser.add_argument(
+        "--topics", nargs="+", default=["50", "L"], help="numbers of topics; L: as many as labels"
+    )
     parser.add_argument("--float32", action="store_true", help="run the sweeps in single precision")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()

@@ -32,6 +32,9 @@ from labelzoo.models.label_cells import (
 Array = Any
 Fixed = float | None
 
+MAX_TRACED_COUNT = 128
+"""Largest count of a row and topic whose table of Stirling numbers is at hand where counts are traced."""
+
 
 def globals_prior(
     X: Array,
@@ -134,7 +137,15 @@ def counts_tables(X: Array, positives: Cells, negatives: Negatives, **globals_: 
     topics, weights, r, m, exposure = _counts_collapsed(X, positives, negatives, globals_)
     numpyro.factor("collapsed", _gamma_integral(m, r, X @ weights.T, exposure))
     with numpyro.plate("obs", X.shape[0]):
-        numpyro.sample("tables", TableCount(m, jnp.broadcast_to(r, m.shape)).to_event(1))
+        numpyro.sample("tables", table_count(m, jnp.broadcast_to(r, m.shape)).to_event(1))
+
+
+def table_count(m: Array, r: Array) -> TableCount:
+    """Return the law of the tables of m customers.
+
+    With traced m, log densities of counts above `MAX_TRACED_COUNT` are NaN.
+    """
+    return TableCount(m, r, max_count=MAX_TRACED_COUNT if isinstance(m, jax.core.Tracer) else None)
 
 
 def counts_polya_gamma(X: Array, positives: Cells, negatives: Negatives, **globals_: Any) -> None:

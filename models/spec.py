@@ -64,7 +64,7 @@ def prepare_dense(data: Any, settings: Mapping[str, Any]) -> Inputs:
             f"{data.num_features} features, {data.num_labels} labels); pass a subset of rows or labels"
         )
     X = data.X if isinstance(data.X, np.ndarray) else data.X.toarray()
-    observed = None if data.missing is None else data.observed_mask()
+    observed = None if data.missing is None else data.observed_mask(max_bytes=MAX_DENSE_BYTES)
     return {"X": X, "Y": data.Y.toarray().astype(float), "observed": observed, **settings}
 
 
@@ -107,7 +107,7 @@ class ModelSpec:
         draw, nats, where `inputs` is what `prepare` returned for the rows to score. None: labels are
         independent given the draw, and the sum of the marginals is the joint.
     simulate : callable or None
-        ``simulate(key, sizes) -> (inputs, sites)``: a joint draw from the prior, None where there is none,
+        ``simulate(key, sizes, **settings) -> (LabelData, sites)``: a joint draw from the prior, None where there is none,
         with the reason in `no_simulate`.
     tiny, default : mapping
         Sizes for checks and for examples.

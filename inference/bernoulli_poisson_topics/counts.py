@@ -3,8 +3,8 @@
 Every positive has topic counts m_nlk ~ Poisson(v_kl u_nk), of which at least one is positive (Rai et al.
 2015, eqs. 7-11; a sum of K truncated counts, as printed below eq. 10, could never be 1). Zeros have none.
 With s_nk = sum of v_kl over the observed labels (1 in a fully observed row), u_nk integrates to a negative
-binomial with logit psi_nk + log s_nk. Labels that are missing enter the topics alone, through Poisson counts that are
-drawn fresh and dropped.
+binomial with logit psi_nk + log s_nk. Labels that are missing enter the topics alone, through Poisson counts
+that are drawn fresh and dropped.
 """
 
 from typing import Any
@@ -30,11 +30,11 @@ from labelzoo.inference.bernoulli_poisson_topics.starts_mcmc import (
     precision_update,
     shape_of,
 )
-from labelzoo.inference.distributions import FirstArrival, GaussianNatural, TableCount
+from labelzoo.inference.distributions import FirstArrival, GaussianNatural
 from labelzoo.inference.polya_gamma import PolyaGamma
 from labelzoo.inference.stable import log1mexp
 from labelzoo.inference.update import Mutant, Update
-from labelzoo.models.bernoulli_poisson_topics import collapsed_logit
+from labelzoo.models.bernoulli_poisson_topics import collapsed_logit, table_count
 from labelzoo.models.label_cells import (
     exposed_mass,
     missing_embedding,
@@ -113,7 +113,7 @@ def row_counts(state: State, inputs: Inputs) -> Array:
 def tables_given_rest(state: State, inputs: Inputs) -> Independent:
     """Return t_nk | m_nk, r_k: tables of a Chinese restaurant process, no cap on m."""
     m = row_counts(state, inputs)
-    return Independent(TableCount(m, jnp.broadcast_to(shape_of(state, inputs), m.shape)), 1)
+    return Independent(table_count(m, jnp.broadcast_to(shape_of(state, inputs), m.shape)), 1)
 
 
 def shape_given_tables(state: State, inputs: Inputs) -> Gamma:
@@ -245,11 +245,11 @@ COUNT_UPDATES: tuple[Update, ...] = (
         mutants=(
             Mutant(
                 "twice the shape",
-                _change(tables_given_rest, lambda d: TableCount(d.count, 2.0 * d.concentration)),
+                _change(tables_given_rest, lambda d: table_count(d.count, 2.0 * d.concentration)),
             ),
             Mutant(
                 "shape off by one",
-                _change(tables_given_rest, lambda d: TableCount(d.count, d.concentration + 1.0)),
+                _change(tables_given_rest, lambda d: table_count(d.count, d.concentration + 1.0)),
             ),
             Mutant("one customer too many", at_state(tables_given_rest, counts=_one_more)),
         ),

@@ -69,8 +69,8 @@ def draw_first_arrivals(key: Array, sites: State, inputs: Inputs) -> dict[str, A
 def arrival_times(place: Array, rate: Array) -> Array:
     """Return the quantiles of `FirstArrival(rate)` at `place` in (0, 1]: (positive,).
 
-    t = -log(1 - place (1 - e^-rate)) / rate; by its series below `SMALL_RATE`, which loses less than 1e-11
-    there and saves the slow log1p and expm1.
+    t = -log(1 - place (1 - e^-rate)) / rate; by its series below `SMALL_RATE`. Absolute error
+    below 1e-11 everywhere, without log1p and expm1, which are ten times slower in XLA than log and exp.
     """
     small = rate < SMALL_RATE
     safe = jnp.where(small, 1.0, rate)

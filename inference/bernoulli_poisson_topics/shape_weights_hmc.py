@@ -152,7 +152,7 @@ def _scaled_diagonal(curvature: Array, corner: Array, target: Target) -> Array:
     diagonal = curvature.T @ target.X**2 + target.precision
     root = jax.lax.rsqrt(diagonal)
 
-    def power(_: int, vector: Array) -> Array:
+    def power(_: Any, vector: Array) -> Array:
         scaled = vector / jnp.linalg.norm(vector, axis=1, keepdims=True) * root
         image = (curvature * (target.X @ scaled.T)).T @ target.X + target.precision * scaled
         return root * image

@@ -41,6 +41,8 @@ ELEMENTS, FEWEST, MOST = 24_000, 160, 1600
 """Scalars drawn a data set (draws x states x elements), and the bounds of the draws a state."""
 POOL_SHARE = 0.25
 """Share of the draws that only make proposals."""
+MOST_OUTSIDE = 0.05
+"""Largest share of draws at which the claim has no finite density (boundary values of float64)."""
 STEPS = (1.0, 0.35)
 """Step sizes of the proposals (discrete sites step by whole differences)."""
 
@@ -83,14 +85,14 @@ def _sum_axes(value: Array, count: int) -> Array:
 
 
 def features(u: Array, center: Array, spread: Array, num_batch: int) -> Array:
-    """Return bounded functions of the coordinates: t, t^2 and products of neighbours; (n, batch..., f)."""
-    lead = u.shape[: 1 + num_batch]
+    """Return bounded functions of coordinates (point, draw, batch..., event...): t, t^2, t_i t_(i+1)."""
+    lead = u.shape[: 2 + num_batch]
     t = jnp.tanh((u - center) / spread).reshape(*lead, -1)
     return jnp.concatenate([t, t**2, t[..., :-1] * t[..., 1:]], axis=-1)
 
 
-def metropolis_drift(key: Array, distribution: Any, draws: Array) -> tuple[Array, Array]:
-    """Return the mean of the identity above and its standard error.
+def metropolis_drift(key: Array, distribution: Any, draws: Array) -> tuple[Array, Array, Array]:
+    """Return the mean of the identity above, its standard error, and the share of draws without a density.
 
     Parameters
     ----------
@@ -104,34 +106,41 @@ def metropolis_drift(key: Array, distribution: Any, draws: Array) -> tuple[Array
     -------
     mean, error : arrays (1 + elements of B, function)
         Row 0 is the sum over the batch, which sees what is small in each element.
+    outside : scalar
+        Share of batch elements of draws whose log density is not finite.
     """
     ways = coordinates(distribution)
     size = int(draws.shape[0] * (1 - POOL_SHARE))
-    num_batch = len(distribution.batch_shape)
     u = ways.free(draws)
     tested, pool = u[:size], u[size:]
-    center, spread = pool.mean(0), pool.std(0)
-    spread = jnp.where(spread > 0, spread, 1.0)
-    before = _log_target(distribution, ways, tested)
-    start = features(tested, center, spread, num_batch)
-    total = jnp.zeros_like(start)
-
-    def one(total: Array, arguments: tuple[Array, Array]) -> tuple[Array, None]:
-        key, step = arguments
-        first, second = jax.random.randint(key, (2, size), 0, pool.shape[0])
-        step = jnp.ones_like(step) if distribution.is_discrete else step
-        moved = tested + (step * (pool[first] - pool[second])).astype(tested.dtype)
-        proposed = ways.project(moved)
-        log_ratio = _log_target(distribution, ways, proposed) - before
-        weight = jnp.exp(jnp.minimum(jnp.where(jnp.isnan(log_ratio), -jnp.inf, log_ratio), 0.0))
-        change = features(proposed, center, spread, num_batch) - start
-        return total + jnp.where(weight[..., None] > 0, weight[..., None] * change, 0.0), None
-
-    steps = jnp.asarray(STEPS)
-    total, _ = jax.lax.scan(one, total, (jax.random.split(key, len(steps)), steps))
-    by_element = total.reshape(size, -1, total.shape[-1])
+    center, spread = _center_spread(pool)
+    steps = [0.0] + [1.0 if distribution.is_discrete else step for step in STEPS]
+    points = jnp.stack([_proposal(key, i, step, tested, pool) for i, step in enumerate(steps)])
+    points = ways.project(points)
+    # One copy of the density in the program, which step 0 evaluates at the draws themselves.
+    target = jax.lax.map(lambda u: _log_target(distribution, ways, u), points)
+    value = features(points, center, spread, len(distribution.batch_shape))
+    ratio = target[1:] - target[0]
+    weight = jnp.exp(jnp.minimum(jnp.where(jnp.isnan(ratio), -jnp.inf, ratio), 0.0))[..., None]
+    terms = jnp.where(weight > 0, weight * (value[1:] - value[0]), 0.0).sum(0)
+    by_element = terms.reshape(size, -1, terms.shape[-1])
     terms = jnp.concatenate([by_element.sum(1, keepdims=True), by_element], axis=1)
-    return terms.mean(0), terms.std(0) / jnp.sqrt(size)
+    return terms.mean(0), terms.std(0) / jnp.sqrt(size), (~jnp.isfinite(target[0])).mean()
+
+
+def _center_spread(pool: Array) -> tuple[Array, Array]:
+    """Return mean and standard deviation of the finite coordinates (the log of an underflown draw is not)."""
+    finite = jnp.isfinite(pool)
+    count = jnp.maximum(finite.sum(0), 1)
+    center = jnp.where(finite, pool, 0.0).sum(0) / count
+    spread = jnp.sqrt((jnp.where(finite, pool - center, 0.0) ** 2).sum(0) / count)
+    return center, jnp.where(spread > 0, spread, 1.0)
+
+
+def _proposal(key: Array, index: int, step: float, tested: Array, pool: Array) -> Array:
+    pairs = jax.random.randint(jax.random.fold_in(key, index), (2, len(tested)), 0, len(pool))
+    # A step of zero times an infinite coordinate would be NaN.
+    return tested + (step * (pool[pairs[0]] - pool[pairs[1]])).astype(tested.dtype) if step else tested
 
 
 def _log_target(distribution: Any, ways: Coordinates, u: Array) -> Array:
@@ -150,18 +159,17 @@ def drawn(
     given: Any,
     sites: tuple[str, ...],
     size: int,
-) -> tuple[State, Any, Any]:
+) -> tuple[State, Any]:
     """Draw `size` block values at every state and test them; see `metropolis_drift`."""
 
-    def one(state: State, key: Array) -> tuple[State, Any, Any]:
+    def one(state: State, key: Array) -> tuple[State, Any]:
         claim = claim_of(given, state, join_inputs(arrays, static), sites)
-        draws, drift, outside = {}, {}, {}
+        draws, drift = {}, {}
         for index, (site, distribution) in enumerate(claim.items()):
             sample_key, drift_key = jax.random.split(jax.random.fold_in(key, index))
             draws[site] = _sample(distribution, sample_key, size, site)
             drift[site] = metropolis_drift(drift_key, distribution, draws[site])
-            outside[site] = (~jnp.isfinite(distribution.log_prob(draws[site]))).mean()
-        return draws, drift, outside
+        return draws, drift
 
     return jax.vmap(one)(states, keys)
 
@@ -199,15 +207,15 @@ def draw_blocks(
     arrays, static = split_inputs(inputs)
     keys = jax.random.split(jax.random.key(seed), len(next(iter(states.values()))))
     size = times * draws_a_state(states, sites)
-    draws, drift, outside = drawn(arrays, states, keys, static=static, given=given, sites=sites, size=size)
+    draws, drift = drawn(arrays, states, keys, static=static, given=given, sites=sites, size=size)
     largest, worst, tests = 0.0, sites[0], 0
-    for site, (mean, error) in drift.items():
+    for site, (mean, error, _) in drift.items():
         z = np.abs(pooled_z(np.asarray(mean), np.asarray(error)))
         tests += z.size
         if z.max(initial=0.0) > largest:
             largest, worst = float(z.max()), site
     kept = {site: np.asarray(value) for site, value in draws.items()}
-    return Drawn(kept, largest, worst, tests, float(max(np.max(share) for share in outside.values())))
+    return Drawn(kept, largest, worst, tests, float(max(np.max(share) for _, _, share in drift.values())))
 
 
 def draws_a_state(states: State, sites: tuple[str, ...]) -> int:
@@ -239,8 +247,8 @@ def check_draws(name: str, sites: tuple[str, ...], found: Drawn, families: int, 
         found = again()
         repeated = " (repeated with four times the draws)"
     # A draw on the boundary of float64 (a Dirichlet with tiny concentration) has an infinite density.
-    passed = found.largest <= limit and found.outside < 0.05
+    passed = found.largest <= limit and found.outside < MOST_OUTSIDE
     detail = f"largest of {found.tests} z-scores at {found.site}{repeated}"
-    if found.outside >= 0.05:
+    if found.outside >= MOST_OUTSIDE:
         detail += f"; {100 * found.outside:.0f} % of the draws have no finite density under the claim"
     return CheckResult(name, "draws", ",".join(sites), passed, found.largest, limit, detail)

@@ -43,6 +43,13 @@ class Bench(NamedTuple):
     size: np.ndarray
 
 
+class Claimed(NamedTuple):
+    """Log density of a claim at the block values of a bench and the size of its terms, (state, value)."""
+
+    log_q: np.ndarray
+    size: np.ndarray
+
+
 def make_bench(name: str, inputs: Mapping[str, Any], view: Any, states: State, blocks: State) -> Bench:
     """Evaluate the joint with every block value in place."""
     arrays, static = split_inputs(inputs)
@@ -71,72 +78,73 @@ def swapped_blocks(states: State, sites: tuple[str, ...], count: int) -> State:
     return {site: states[site][order] for site in sites}
 
 
-def residuals(bench: Bench, given: Any, sites: tuple[str, ...]) -> np.ndarray:
+def log_claims(
+    bench: Bench, givens: tuple[Any, ...], sites: tuple[str, ...], states: State | None = None
+) -> list[Claimed]:
+    """Evaluate several claims at the bench's block values; `states` in place of the bench's own."""
+    arrays, static = split_inputs(bench.inputs)
+    at = bench.states if states is None else states
+    pairs = claimed_log_density(arrays, at, bench.blocks, static=static, givens=givens, sites=sites)
+    return [Claimed(np.asarray(log_q), np.asarray(size)) for log_q, size in pairs]
+
+
+def residuals(bench: Bench, claimed: Claimed) -> np.ndarray:
     """Return the relative residual of every pair (first value, another value), shape (state, value).
 
     NaN where both sides exclude the value; infinite where one side alone does.
     """
-    log_q, size_q = _log_q(bench, given, sites, bench.states)
-    log_p = bench.log_p
+    log_p, log_q = bench.log_p, claimed.log_q
     usable = np.isfinite(log_p) & np.isfinite(log_q)
     agree = usable | (log_p == log_q) | (np.isnan(log_p) & np.isnan(log_q))
-    gap = np.where(usable, log_p - np.where(usable, log_q, 0.0), np.nan)
-    scale = np.maximum(1.0, np.where(usable, bench.size + size_q, 0.0))
+    gap = np.where(usable, log_p, 0.0) - np.where(usable, log_q, 0.0)
+    scale = np.maximum(1.0, np.where(usable, bench.size + claimed.size, 0.0))
     first = np.argmax(usable, axis=1)[:, None]
-    reference = np.take_along_axis(gap, first, axis=1)
     largest = np.maximum(scale, np.take_along_axis(scale, first, axis=1))
-    out = np.abs(gap - reference) / largest
+    out = np.where(usable, np.abs(gap - np.take_along_axis(gap, first, axis=1)) / largest, np.nan)
     np.put_along_axis(out, first, np.nan, axis=1)
     return np.where(agree, out, np.inf)
 
 
-def old_value_effect(bench: Bench, given: Any, sites: tuple[str, ...]) -> float:
-    """Return how much the claim moves when the block's own value in the state is replaced: 0 when right."""
-    other = {**bench.states, **{site: np.roll(bench.states[site], 1, axis=0) for site in sites}}
-    before, size = _log_q(bench, given, sites, bench.states)
-    after, _ = _log_q(bench, given, sites, other)
-    both = np.isfinite(before) & np.isfinite(after)
-    moved = np.abs(np.where(both, before, 0.0) - np.where(both, after, 0.0)) / np.maximum(
-        1.0, np.where(both, size, 0.0)
-    )
-    changed = np.isfinite(before) != np.isfinite(after)
+def worst_of(bench: Bench, claimed: Claimed) -> tuple[float, str, int]:
+    """Return the worst residual, where it is, and how many pairs were compared."""
+    out = residuals(bench, claimed)
+    compared = int(np.isfinite(out).sum())
+    if np.isinf(out).any():
+        state = int(np.argwhere(np.isinf(out))[0, 0])
+        where = f"{bench.name} data, state {state}: one side excludes a value that the other allows"
+        return np.inf, where, compared
+    finite = np.where(np.isnan(out), 0.0, out)
+    return float(finite.max()), f"{bench.name} data, state {int(finite.max(axis=1).argmax())}", compared
+
+
+def other_own_values(bench: Bench, sites: tuple[str, ...]) -> State:
+    """Return the bench's states with each block value replaced by that of another state."""
+    return {**bench.states, **{site: np.roll(bench.states[site], 1, axis=0) for site in sites}}
+
+
+def old_value_effect(before: Claimed, after: Claimed) -> float:
+    """Return how much a claim moves when the block's own value in the state is replaced: 0 when right."""
+    both = np.isfinite(before.log_q) & np.isfinite(after.log_q)
+    gap = np.where(both, before.log_q, 0.0) - np.where(both, after.log_q, 0.0)
+    moved = np.abs(gap) / np.maximum(1.0, np.where(both, before.size, 0.0))
+    changed = np.isfinite(before.log_q) != np.isfinite(after.log_q)
     return float(np.where(changed, np.inf, moved).max())
 
 
-def _log_q(bench: Bench, given: Any, sites: tuple[str, ...], states: State) -> tuple[np.ndarray, np.ndarray]:
-    arrays, static = split_inputs(bench.inputs)
-    log_q, size = claimed_log_density(arrays, states, bench.blocks, static=static, given=given, sites=sites)
-    return np.asarray(log_q), np.asarray(size)
+def check_identity(
+    name: str, sites: tuple[str, ...], benches: list[Bench], claims: list[Claimed], old: float
+) -> Any:
+    """Judge a claim by its worst residual over the benches and by the effect `old` of its old value.
 
-
-def worst_residual(benches: list[Bench], given: Any, sites: tuple[str, ...]) -> tuple[float, str]:
-    """Return the worst relative residual over all data sets and states, and where it is.
-
-    Infinite where nothing could be compared; stops at the first data set with a residual above the limit.
+    Returns
+    -------
+    CheckResult
+        Failed where nothing of finite density could be compared.
     """
-    worst, where, compared = 0.0, "", 0
-    for bench in benches:
-        out = residuals(bench, given, sites)
-        compared += int(np.isfinite(out).sum())
-        if np.isinf(out).any():
-            state = int(np.argwhere(np.isinf(out))[0, 0])
-            return (
-                np.inf,
-                f"{bench.name} data, state {state}: one side excludes a value that the other allows",
-            )
-        finite = np.where(np.isnan(out), -1.0, out)
-        if finite.max() >= worst:
-            worst = float(max(finite.max(), 0.0))
-            where = f"{bench.name} data, state {int(finite.max(axis=1).argmax())}"
-        if worst > THRESHOLD:
-            break
-    return (worst, where) if compared else (np.inf, "no two values of finite density to compare")
-
-
-def check_identity(name: str, given: Any, sites: tuple[str, ...], benches: list[Bench]) -> CheckResult:
-    """Compare a claim with the joint of its view at every state, and see that it ignores its old value."""
-    worst, where = worst_residual(benches, given, sites)
-    old = max(old_value_effect(bench, given, sites) for bench in benches)
+    found = [worst_of(bench, claimed) for bench, claimed in zip(benches, claims, strict=True)]
+    worst, where, _ = max(found, key=lambda one: one[0])
+    if not sum(one[2] for one in found):
+        worst, where = np.inf, "no two values of finite density to compare"
     count = sum(len(bench.log_p) for bench in benches)
     passed = worst <= THRESHOLD and old <= THRESHOLD
     if passed:

@@ -77,6 +77,7 @@ def check(
             entry.spec,
             data_cases(entry.spec, seed),
             {},
+            {},
             states * (4 if tier == "full" else 1),
             seed,
             max(2 * len(chosen), 1),

@@ -136,17 +136,19 @@ def claim_log_prob(claim: Any, block: State) -> tuple[Array, Array]:
     return total, size
 
 
-@partial(checked_jit, static_argnames=("static", "given", "sites"))
+@partial(checked_jit, static_argnames=("static", "givens", "sites"))
 def claimed_log_density(
-    arrays: list[Array], states: State, blocks: State, *, static: Static, given: Any, sites: tuple[str, ...]
-) -> tuple[Array, Array]:
-    """Return log q of the block values and the size of its terms, both (state, value).
+    arrays: list[Array], states: State, blocks: State, *, static: Static, givens: Any, sites: tuple[str, ...]
+) -> list[tuple[Array, Array]]:
+    """Return log q of the block values and the size of its terms, both (state, value), for several claims.
 
-    `states` has leaves (state, ...) and `blocks` leaves (state, value, ...) for the block's sites.
+    `states` has leaves (state, ...) and `blocks` leaves (state, value, ...) for the block's sites. A claim
+    and its planted faults repeat one another: one program for all of them is compiled in half the time.
     """
 
-    def one(state: State, values: State) -> tuple[Array, Array]:
-        claim = claim_of(given, state, join_inputs(arrays, static), sites)
-        return jax.vmap(lambda block: claim_log_prob(claim, block))(values)
+    def one(state: State, values: State) -> list[tuple[Array, Array]]:
+        inputs = join_inputs(arrays, static)
+        claims = [claim_of(given, state, inputs, sites) for given in givens]
+        return jax.vmap(lambda block: [claim_log_prob(claim, block) for claim in claims])(values)
 
     return jax.vmap(one)(states, blocks)

@@ -6,15 +6,18 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from labelzoo.inference.checks.draws import Drawn, check_draws, draw_blocks, z_limit
+from labelzoo.inference.checks.draws import MOST_OUTSIDE, Drawn, check_draws, draw_blocks, z_limit
 from labelzoo.inference.checks.identity import (
     THRESHOLD,
     Bench,
+    Claimed,
     check_identity,
+    log_claims,
     make_bench,
     old_value_effect,
+    other_own_values,
     swapped_blocks,
-    worst_residual,
+    worst_of,
 )
 from labelzoo.inference.checks.invariance import check_kernel, populate
 from labelzoo.inference.checks.marginal import EnumerationCase, check_marginal, spread
@@ -38,11 +41,12 @@ Rows = tuple[list[CheckResult], list[MutantResult]]
 
 
 class Setting(NamedTuple):
-    """What all checks of one run share; `states` remembers the states by view and data set."""
+    """What all checks of one run share; `states` and `pools` hold what was drawn, by view and data set."""
 
     spec: ModelSpec
     cases: list[DataCase]
     states: dict[tuple[str, str], State]
+    pools: dict[str, dict[int, State]]
     count: int
     seed: int
     families: int
@@ -52,55 +56,89 @@ def states_for(setting: Setting, view: str, case: DataCase) -> State:
     """Return the states of a view under a data set, drawn once a run."""
     place = (view, case.name)
     if place not in setting.states:
-        program = setting.spec.views[view]
-        setting.states[place] = states_of(program, case.inputs, setting.count, setting.seed)
+        program, pool = setting.spec.views[view], setting.pools.setdefault(case.name, {})
+        setting.states[place] = states_of(program, case.inputs, setting.count, setting.seed, pool)
     return setting.states[place]
 
 
 def update_rungs(update: Update, setting: Setting, say: Say) -> Rows:
     """Run identity, draws, kernel invariance and the planted faults of one update.
 
-    Whatever its functions raise becomes a failed check with the message in its detail.
+    Whatever its functions raise becomes a failed check with the message in its detail. Draws and planted
+    faults are taken under the first data set that has the block; the identity is checked under all.
     """
     say(f"{setting.spec.name}: {update.name}")
     try:
         benches, found = prepare(update, setting)
-        checks = [check_identity(update.name, update.given, update.sites, benches)]
-        if found:
-            checks.append(_draws(update, benches, found, setting))
+        claims = claims_at(update, benches[0])
+        if isinstance(claims[0], Exception):
+            raise claims[0]
+        checks = [_identity(update, benches, claims[0])]
+        if found is not None:
+            checks.append(_draws(update, benches[0], found, setting))
         if update.kernel is not None:
-            checks.append(_kernel(update, benches[-1], found[-1] if found else None, setting))
+            checks.append(_kernel(update, benches[0], found, setting))
     except Exception as error:
         return [_broken(update, error)], [MutantResult(update.name, m.name, None) for m in update.mutants]
-    return checks, [_mutant_row(update, mutant, benches, setting, bool(found)) for mutant in update.mutants]
+    pairs = zip(update.mutants, claims[1:], strict=True)
+    sampled = found is not None
+    return checks, [mutant_row(update, mutant, claim, benches, setting, sampled) for mutant, claim in pairs]
 
 
-def prepare(update: Update, setting: Setting) -> tuple[list[Bench], list[Drawn]]:
-    """Return states with block values to compare, and the tests of the draws where the claim has a sampler.
+def claims_at(update: Update, bench: Bench) -> list[Claimed | Exception]:
+    """Evaluate the claim and its planted faults, in one program if all of them run."""
+    givens = (update.given, *(mutant.given for mutant in update.mutants))
+    try:
+        return list(log_claims(bench, givens, update.sites))
+    except Exception:
+        return [_attempt(bench, given, update.sites) for given in givens]
+
+
+def _attempt(bench: Bench, given: Any, sites: tuple[str, ...]) -> Claimed | Exception:
+    try:
+        return log_claims(bench, (given,), sites)[0]
+    except Exception as error:
+        return error
+
+
+def _identity(update: Update, benches: list[Bench], first: Claimed) -> CheckResult:
+    rest = [log_claims(bench, (update.given,), update.sites)[0] for bench in benches[1:]]
+    old = own_value_effect(update, update.given, benches[0], first)
+    return check_identity(update.name, update.sites, benches, [first, *rest], old)
+
+
+def own_value_effect(update: Update, given: Any, bench: Bench, claimed: Claimed) -> float:
+    """Return how much a claim depends on the block's old value, through the program that is compiled."""
+    givens = (update.given, *(mutant.given for mutant in update.mutants))
+    states = other_own_values(bench, update.sites)
+    try:
+        after = log_claims(bench, givens, update.sites, states)[givens.index(given)]
+    except Exception:
+        after = log_claims(bench, (given,), update.sites, states)[0]
+    return old_value_effect(claimed, after)
+
+
+def prepare(update: Update, setting: Setting) -> tuple[list[Bench], Drawn | None]:
+    """Return states with block values to compare, and the test of the draws where the claim has a sampler.
 
     A data set under whose settings the block does not exist is left out.
     """
-    benches, tests = [], []
+    benches: list[Bench] = []
+    found: Drawn | None = None
     view = setting.spec.views[update.view]
-    for index, case in enumerate(setting.cases):
+    for case in setting.cases:
         states = states_for(setting, update.view, case)
         if not set(update.sites) <= set(states):
             continue
-        sampled = has_sampler(update, states, case)
-        blocks = swapped_blocks(states, update.sites, SWAPPED if sampled else KEPT + SWAPPED)
-        if sampled:
-            found = draw_blocks(case.inputs, states, update.given, update.sites, setting.seed + 1000 * index)
-            tests.append(found)
-            blocks = {
-                site: np.concatenate([found.draws[site][:, :KEPT], value], axis=1)
-                for site, value in blocks.items()
-            }
+        blocks = swapped_blocks(states, update.sites, KEPT + SWAPPED)
+        if not benches and has_sampler(update, states, case):
+            found = draw_blocks(case.inputs, states, update.given, update.sites, setting.seed)
+            for site in blocks:
+                blocks[site][:, :KEPT] = found.draws[site][:, :KEPT]
         benches.append(make_bench(case.name, case.inputs, view, states, blocks))
     if not benches:
-        raise ClaimError(
-            f"the view {update.view!r} has no sites {', '.join(update.sites)} under any settings"
-        )
-    return benches, tests
+        raise ClaimError(f"the view {update.view!r} never has all of the sites {', '.join(update.sites)}")
+    return benches, found
 
 
 def has_sampler(update: Update, states: State, case: DataCase) -> bool:
@@ -117,17 +155,11 @@ def has_sampler(update: Update, states: State, case: DataCase) -> bool:
     return True
 
 
-def _draws(update: Update, benches: list[Bench], found: list[Drawn], setting: Setting) -> CheckResult:
-    worst = max(range(len(found)), key=lambda i: found[i].largest)
-    tests = sum(one.tests for one in found)
-
+def _draws(update: Update, bench: Bench, found: Drawn, setting: Setting) -> CheckResult:
     def again() -> Drawn:
-        bench = benches[worst]
-        fresh = draw_blocks(bench.inputs, bench.states, update.given, update.sites, setting.seed + 1, times=4)
-        return fresh._replace(tests=tests)
+        return draw_blocks(bench.inputs, bench.states, update.given, update.sites, setting.seed + 1, times=4)
 
-    merged = found[worst]._replace(tests=tests, outside=max(one.outside for one in found))
-    return check_draws(update.name, update.sites, merged, setting.families, again)
+    return check_draws(update.name, update.sites, found, setting.families, again)
 
 
 def _kernel(update: Update, bench: Bench, found: Drawn | None, setting: Setting) -> CheckResult:
@@ -143,38 +175,50 @@ def _kernel(update: Update, bench: Bench, found: Drawn | None, setting: Setting)
 
 
 def _broken(update: Update, error: Exception) -> CheckResult:
-    detail = (
-        f"could not be evaluated: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    )
+    detail = f"could not be evaluated: {type(error).__name__}: {first_line(error)}"
     return CheckResult(update.name, "identity", ",".join(update.sites), False, np.inf, THRESHOLD, detail)
 
 
-def _mutant_row(
-    update: Update, mutant: Mutant, benches: list[Bench], setting: Setting, sampled: bool
+def mutant_row(
+    update: Update,
+    mutant: Mutant,
+    claim: Claimed | Exception,
+    benches: list[Bench],
+    setting: Setting,
+    sampled: bool,
 ) -> MutantResult:
+    """Return the row of one planted fault; a fault that does not run counts as not noticed."""
     try:
-        killed_by = killer(update, mutant, benches, setting, sampled)
-    except Exception as error:
-        # A fault that cannot run says nothing about the checks: it counts as not noticed.
-        first = str(error).splitlines()[0] if str(error) else ""
+        if isinstance(claim, Exception):
+            raise claim
         return MutantResult(
-            update.name, f"{mutant.name} (does not run: {type(error).__name__}: {first})", None
+            update.name, mutant.name, killer(update, mutant, claim, benches, setting, sampled)
         )
-    return MutantResult(update.name, mutant.name, killed_by)
+    except Exception as error:
+        reason = f"does not run: {type(error).__name__}: {first_line(error)}"
+        return MutantResult(update.name, f"{mutant.name} ({reason})", None)
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message."""
+    return (str(error).splitlines() or [""])[0]
 
 
 def killer(
-    update: Update, mutant: Mutant, benches: list[Bench], setting: Setting, sampled: bool
+    update: Update, mutant: Mutant, claim: Claimed, benches: list[Bench], setting: Setting, sampled: bool
 ) -> Kind | None:
     """Return the rung that notices a planted fault, None where none does."""
-    worst, _ = worst_residual(benches, mutant.given, update.sites)
-    if worst > THRESHOLD:
+    if worst_of(benches[0], claim)[0] > THRESHOLD:
         return "identity"
-    if max(old_value_effect(bench, mutant.given, update.sites) for bench in benches) > THRESHOLD:
+    if own_value_effect(update, mutant.given, benches[0], claim) > THRESHOLD:
         return "identity"
-    for bench in benches if sampled else []:
+    for bench in benches[1:]:
+        if worst_of(bench, log_claims(bench, (mutant.given,), update.sites)[0])[0] > THRESHOLD:
+            return "identity"
+    if sampled:
+        bench = benches[0]
         found = draw_blocks(bench.inputs, bench.states, mutant.given, update.sites, setting.seed)
-        if found.largest > z_limit(found.tests, setting.families):
+        if found.largest > z_limit(found.tests, setting.families) or found.outside >= MOST_OUTSIDE:
             return "draws"
     return None
 

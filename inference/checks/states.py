@@ -59,8 +59,8 @@ def data_cases(spec: ModelSpec, seed: int) -> list[DataCase]:
     incomplete = LabelData.from_arrays(X, incomplete_labels(Y, rng))
     other = spec.resolve({**sizes, **spec.check_settings})
     return [
-        DataCase("complete", spec.prepare(complete, other)),
         DataCase("incomplete", spec.prepare(incomplete, settings)),
+        DataCase("complete", spec.prepare(complete, other)),
     ]
 
 
@@ -84,21 +84,33 @@ def complete_labels(Y: np.ndarray) -> np.ndarray:
 
 
 def incomplete_labels(Y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return `Y` with a row of NaN, masked rows, and labels that are never and always positive."""
+    """Return `Y` with a row of NaN, rows all one and all zero, masked cells, and labels of one value only.
+
+    Label 0 is never positive and label 1 always, where they are observed.
+    """
     table = Y.copy()
+    table[rng.random(table.shape) < 0.25] = np.nan
     table[:, 0], table[:, 1] = 0.0, 1.0
     table[0] = np.nan
-    table[1, 0], table[1, -1] = np.nan, 1.0
-    table[2, 1:] = np.nan
-    hidden = rng.random(table[3:].shape) < 0.25
-    table[3:][hidden] = np.nan
+    table[1], table[1, 0] = 1.0, np.nan
+    table[2], table[2, 1] = 0.0, np.nan
+    table[3, 2:], table[3, -1] = np.nan, 1.0
     return table
 
 
-def states_of(view: Any, inputs: Mapping[str, Any], count: int, seed: int) -> State:
+def states_of(view: Any, inputs: Mapping[str, Any], count: int, seed: int, pool: dict[int, State]) -> State:
     """Return `count` states of `view` with finite density, leaves (state, ...); deterministic sites as well.
 
-    A quarter of them, or what is left of it, are plain prior draws; the others are moved.
+    Up to a quarter of them are plain prior draws; the others are moved.
+
+    Parameters
+    ----------
+    view : callable
+    inputs : mapping
+    count, seed : int
+    pool : dict
+        Prior draws by round, shared by the views of a model: a site that another view has drawn is taken
+        over, since most of the time goes into compiling samplers. Updated in place.
 
     Raises
     ------
@@ -108,18 +120,15 @@ def states_of(view: Any, inputs: Mapping[str, Any], count: int, seed: int) -> St
     arrays, static = split_inputs(inputs)
     supports = latent_supports(view, inputs)
     rng = np.random.default_rng([seed, 2])
+    plain = np.arange(2 * count) % 4 == 0
     kept: list[State] = []
-    for _ in range(ROUNDS):
+    for turn in range(ROUNDS):
+        known = {site: value for site, value in pool.get(turn, {}).items() if site in supports}
         keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), 2 * count)
-        prior = drawn_states(arrays, {}, keys, static=static, view=view)
+        prior = drawn_states(arrays, known, keys, static=static, view=view)
+        pool[turn] = {**pool.get(turn, {}), **prior}
         moved = drawn_states(arrays, _moved(prior, supports, rng), keys, static=static, view=view)
-        plain = np.arange(2 * count) % 4 == 0
-        batch = {
-            site: np.where(
-                plain.reshape(-1, *[1] * (value.ndim - 1)), np.asarray(prior[site]), np.asarray(value)
-            )
-            for site, value in moved.items()
-        }
+        batch = {site: _pick(plain, prior[site], value) for site, value in moved.items()}
         value, _ = log_joint(arrays, batch, static=static, view=view)
         kept.append({site: leaf[np.isfinite(value)] for site, leaf in batch.items()})
         joined = {site: np.concatenate([part[site] for part in kept]) for site in batch}
@@ -132,6 +141,11 @@ def states_of(view: Any, inputs: Mapping[str, Any], count: int, seed: int) -> St
     )
 
 
+def _pick(first: np.ndarray, one: Any, other: Any) -> np.ndarray:
+    """Return rows of `one` where `first` is True and of `other` elsewhere."""
+    return np.where(first.reshape(-1, *[1] * (np.ndim(other) - 1)), np.asarray(one), np.asarray(other))
+
+
 class Support(NamedTuple):
     """Where a latent site lives."""
 
@@ -140,7 +154,7 @@ class Support(NamedTuple):
 
 
 def latent_supports(view: Any, inputs: Mapping[str, Any]) -> dict[str, Support]:
-    """Return the support of every site that is neither observed nor a factor, by tracing without computing."""
+    """Return the support of every site that is neither observed nor a factor; traces, computes nothing."""
     supports: dict[str, Support] = {}
 
     def read(key: Any) -> int:
@@ -180,8 +194,20 @@ def _moved(prior: State, supports: Mapping[str, Support], rng: np.random.Generat
         if not support.is_discrete:
             out[name] = _moved_value(value, support.constraint, rng)
         elif isinstance(base_support(support.constraint)[0], type(constraints.nonnegative_integer)):
-            out[name] = value + rng.poisson(1.0, value.shape).astype(value.dtype)
+            raised = _raised_counts(value, rng)
+            # Not at every state: a count whose rate is zero must stay zero.
+            out[name] = _pick(rng.random(len(value)) < 0.6, raised, value)
     return out
+
+
+def _raised_counts(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Add small counts, at least one along the last axis: a positive label has at least one arrival."""
+    raised = value + rng.poisson(0.7, value.shape).astype(value.dtype)
+    if value.ndim > 1 and value.shape[-1]:
+        empty = raised.sum(-1, keepdims=True) == 0
+        place = rng.integers(value.shape[-1], size=empty.shape)
+        raised = raised + (empty & (np.arange(value.shape[-1]) == place)).astype(value.dtype)
+    return raised
 
 
 def _moved_value(value: np.ndarray, support: Any, rng: np.random.Generator) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from labelzoo.inference.compare.verdict import RHAT_LIMIT
 from labelzoo.query_table import Queries, best_sampler, choose_next
 from labelzoo.topic_table import has_topics, topic_table, topics_as_json
 from labelzoo.whole_run import TEST_FRACTION, HeldOut
@@ -129,7 +130,12 @@ def _queries(job: Any, comparison: Any, engines: Rows) -> Queries:
         pool = job.data.subset(
             rows=unlabelled, labels=list(compared.label_names), features=list(compared.feature_names)
         )
-    return choose_next(comparison.trees, best_sampler(engines, comparison.trees), pool, seed=job.seed)
+    name = best_sampler(engines, comparison.trees)
+    found = choose_next(comparison.trees, name, pool, seed=job.seed)
+    rhat = next((row["max_rhat"] for row in engines if row["name"] == name), None)
+    if not found.rows or rhat is None or rhat <= RHAT_LIMIT:
+        return found
+    return found._replace(summary=f"{found.summary} Caution: {name} has not converged (R-hat {rhat:.2f}).")
 
 
 def _topics(comparison: Any, engines: Rows, whole: HeldOut | None) -> tuple[Rows, str]:

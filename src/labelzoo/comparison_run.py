@@ -234,7 +234,8 @@ def run_job(job: Job) -> RunResult:
         **job.program,
     )  # fmt: skip
     job.say("scores and pictures")
-    small = score_trees(comparison.trees, comparison.train, comparison.test, job.seed)
+    in_order = {name: comparison.trees[name] for name in job.engines if name in comparison.trees}
+    small = score_trees(in_order, comparison.train, comparison.test, job.seed)
     payload = build_payload(job, comparison, rows if cut else None, small, whole)
     pictures = draw_pictures(comparison, small, whole)
     return _write_all(job, payload, pictures, comparison, whole)
@@ -277,7 +278,9 @@ def _write_all(
     payload |= {"files": [*files, str(job.out / "comparison.json"), payload["report"]]}
     payload |= {"seconds": time.perf_counter() - job.start, "refuted": bool(comparison.refuted)}
     if job.budget is not None and payload["seconds"] > 1.05 * job.budget:
-        payload["notes"].append(f"{job.budget:.0f} s were too short: warm-up and compilation cannot be cut.")
+        payload["notes"].append(
+            f"the budget of {job.budget:.0f} s was passed: compilation and single steps cannot be cut short."
+        )
     write_bytes(job.out / "report.html", render_html(payload, pictures).encode())
     content = json.dumps(payload, ensure_ascii=False, allow_nan=False, indent=1)
     write_bytes(job.out / "comparison.json", content.encode())

@@ -108,8 +108,8 @@ LEGEND = (
 
 WHOLE_LEGEND = (
     "AUC in a row: how well the labels of one row are ranked. Macro AUC: how well the rows are ranked, "
-    "averaged over labels; 'labels without' lack positives or negatives among the held-out rows and are left out. "
-    "P@1: how often the most probable label is right. Log score: nats a row, sum over labels; higher is "
+    "averaged over labels; 'labels without' lack positives or negatives among the held-out rows and are left "
+    "out. P@1: how often the most probable label is right. Log score: nats a row, sum over labels; higher is "
     "better."
 )
 

@@ -93,7 +93,7 @@ def test_gibbs_agrees_with_nuts() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
-def test_gibbs_agrees_with_nuts_at_the_default_size_and_with_missing_labels(seed: int) -> None:
+def test_gibbs_agrees_with_nuts_on_more_rows_with_missing_labels(seed: int) -> None:
     full, _ = spec.simulate(jax.random.key(40 + seed), {"num_obs": 80, "num_features": 4, "num_labels": 4})
     Y = full.Y.toarray().astype(float)
     Y[np.random.default_rng(seed).random(Y.shape) < 0.3] = np.nan

@@ -58,7 +58,7 @@ def test_arrival_times_are_the_quantiles_of_the_claim() -> None:
     place = jnp.array([1e-6, 0.1, 0.5, 0.9, 1.0 - 1e-9])
     time = gibbs.arrival_times(place, rate)
     reached = jnp.where(rate < 1e-20, time, jnp.expm1(-rate * time) / jnp.expm1(-rate))
-    assert jnp.abs(reached / place - 1.0).max() < 1e-9
+    assert jnp.abs(reached - place).max() < 1e-11
     assert (time > 0).all() and (time <= 1).all()
 
 
@@ -93,8 +93,8 @@ def test_gradient_and_information_match_automatic_differentiation(shape: float |
         return log_density_and_gradient(at, target, fixed)[0].sum()
 
     value, slope = log_density_and_gradient(theta, target, fixed)
-    np.testing.assert_allclose(slope, jax.grad(total)(theta), rtol=1e-9, atol=1e-9)
-    hessian = -jnp.einsum("kikj->kij", jax.hessian(total)(theta))
+    np.testing.assert_allclose(slope, jax.jit(jax.grad(total))(theta), rtol=1e-9, atol=1e-9)
+    hessian = -jnp.einsum("kikj->kij", jax.jit(jax.hessian(total))(theta))
     info, last = information(theta, target, fixed), None if shape is None else -1
     np.testing.assert_allclose(info[:, :last, :last], hessian[:, :last, :last], rtol=1e-8, atol=1e-8)
     claim = shape_and_weights_target(target.counts, row_exposure(state, inputs), state, inputs)
@@ -123,7 +123,7 @@ def test_hmc_keeps_the_collapsed_law_of_shape_and_weights() -> None:
         def move(theta: Any, key: Any) -> Any:
             return hmc_step(key, theta, root, target, state["shape"])[0], None
 
-        return jax.lax.scan(move, jnp.array([[1.0, -1.0]]), jax.random.split(key, 40))[0][0]
+        return jax.lax.scan(move, jnp.array([[1.0, -1.0]]), jax.random.split(key, 25))[0][0]
 
     ends = jax.jit(jax.vmap(chain))(jax.random.split(jax.random.key(3), 600))
     grid = jnp.stack(jnp.meshgrid(jnp.linspace(-5, 5, 301), jnp.linspace(-6, 4, 301)), -1).reshape(-1, 1, 2)
@@ -182,18 +182,23 @@ def test_no_array_of_rows_times_labels(module: Any) -> None:
     assert not any(shape in text for shape in ("37,41", "41,37", "[1517]"))
 
 
-@pytest.mark.parametrize("engine", [gibbs.GIBBS, gibbs_counts.GIBBS_COUNTS])
-@pytest.mark.parametrize("settings", [{}, {"shape": 0.8, "precision_prior": (3.0, 2.0)}])
+@pytest.mark.parametrize(
+    ("engine", "settings"),
+    [
+        (gibbs.GIBBS, {"precision_prior": (3.0, 2.0)}),
+        (gibbs.GIBBS, {"shape": 0.8}),
+        (gibbs_counts.GIBBS_COUNTS, {"precision_prior": (3.0, 2.0)}),
+    ],
+)
 def test_engine_returns_finite_reproducible_draws(engine: Any, settings: dict[str, Any]) -> None:
-    """With rows without labels, masked cells and default (tiny) topic concentration; statistic is marginal."""
+    """Rows without labels, masked cells, the default (tiny) topic concentration."""
     data = _data()
     inputs = _inputs(data, topic_concentration=None, **settings)
     options = {"num_warmup": 20, "num_samples": 15, "num_chains": 2}
     first = engine.run(spec, inputs, rng_key=jax.random.key(5), **options)
     again = engine.run(spec, inputs, rng_key=jax.random.key(5), **options)
-    assert set(first.draws) == {"topics", "weights", "shape", "embedding"} | (
-        {"precision"} if settings else set()
-    )
+    learned = {"precision"} if "precision_prior" in settings else set()
+    assert set(first.draws) == {"topics", "weights", "shape", "embedding"} | learned
     for site, draws in first.draws.items():
         assert draws.shape[:2] == (2, 15) and draws.dtype == np.float64
         np.testing.assert_array_equal(draws, again.draws[site])
