@@ -22,7 +22,7 @@ from labelzoo.models import registry
 
 MODEL = "bernoulli_poisson_topics"
 SIZES = {"num_obs": 100, "num_features": 5, "num_labels": 20, "num_topics": 3}
-SETTINGS = {"num_topics": 3, "topic_concentration": 0.3}
+SETTINGS = {"num_topics": 3, "topic_concentration": 0.3, "prior_scale": 1.5, "intercept_precision": 1.0}
 LENGTHS = {"gibbs": (1000, 6000), "gibbs_counts": (2000, 20000), "nuts": (600, 2000)}
 THINNING = {"gibbs": 2, "gibbs_counts": 20, "nuts": 1}
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from labelzoo.inference.bernoulli_poisson_topics.em_data import EMData, em_data, times
+from labelzoo.inference.bernoulli_poisson_topics.em_data import EMData, em_data, times, without_missing
 from labelzoo.inference.bernoulli_poisson_topics.em_objective import constant, objective
 from labelzoo.inference.bernoulli_poisson_topics.em_steps import (
     EMConfig,
@@ -141,20 +141,26 @@ def run_em(
         raise ValueError(f"dtype must be 'float64' or 'float32', got {dtype!r}")
     config = em_config(algorithm, inputs, w_step=w_step, cg_steps=cg_steps, shape_floor=shape_floor)
     shape = START_SHAPE if config.learn_shape else float(inputs["shape"])
-    data = em_data(inputs, positives_only=positives_only, dtype=DTYPES[dtype])
-    state = begin(make_start(inputs, rng_key, start, shape), data, config, shape)
+    inputs = without_missing(inputs) if positives_only else inputs
+    data = em_data(inputs, dtype=DTYPES[dtype])
+    first = make_start(inputs, rng_key, start, shape)
 
     def advance(state: EMState, data: EMData) -> tuple[EMState, Array]:
         state = sweep(state, data, config)
         return state, objective(state, data, config)
 
+    def initial(first: Start, data: EMData) -> tuple[EMState, Array]:
+        state = begin(first, data, config, shape)
+        return state, objective(state, data, config)
+
     began = time.perf_counter()
+    state, value = jax.jit(initial)(first, data)
     step = jax.jit(advance).lower(state, data).compile()
     compile_seconds = time.perf_counter() - began
     result = iterate(
         lambda current: step(current, data),
         state,
-        float(objective(state, data, config)),
+        float(value),
         max_iter=max_iter,
         tolerance=tolerance,
         blocks=lambda current: {

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from labelzoo.models.label_cells import Negatives
+
 Array = Any
 
 BLOCK_VALUES = 1 << 17
@@ -71,32 +73,32 @@ class EMData(NamedTuple):
     precision: Array | None
 
 
-def em_data(inputs: Mapping[str, Any], *, positives_only: bool = False, dtype: Any = None) -> EMData:
+def without_missing(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `inputs` with every missing cell turned into a zero, as the paper treats them."""
+    positives, base = inputs["positives"], jnp.ones_like(inputs["negatives"].base)
+    sign = -jnp.ones(positives.row.shape[0], base.dtype)
+    return {**inputs, "negatives": Negatives(base, positives.row, positives.label, sign)}
+
+
+def em_data(inputs: Mapping[str, Any], *, dtype: Any = None) -> EMData:
     """Arrange the `inputs` of the program for the sweeps.
 
     Parameters
     ----------
     inputs : mapping
         What ``spec.prepare`` returned.
-    positives_only : bool
-        Treat missing cells as zeros, as the paper does (section 5, "only positives are used").
     dtype : dtype
         Floating dtype of the sweeps; float64 by default.
     """
     dtype = jnp.float64 if dtype is None else dtype
-    positives, negatives = inputs["positives"], inputs["negatives"]
-    row, label = np.asarray(positives.row), np.asarray(positives.label)
-    num_topics = inputs["num_topics"]
-    exposure = (
-        None if positives_only else _exposure(row, label, negatives, inputs["num_labels"], num_topics, dtype)
-    )
-    precision = inputs["precision"]
+    row, label = np.asarray(inputs["positives"].row), np.asarray(inputs["positives"].label)
+    num_topics, precision = inputs["num_topics"], inputs["precision"]
     X = np.asarray(inputs["X"])
     return EMData(
         jnp.asarray(X, dtype),
         _sparse(X, num_topics, dtype),
         to_blocks(row, label, np.ones(row.size), num_topics, dtype),
-        exposure,
+        _exposure(row, label, inputs["negatives"], inputs["num_labels"], num_topics, dtype),
         None if precision is None else jnp.asarray(precision, dtype),
     )
 

@@ -1,15 +1,18 @@
 r"""Rung 0: draws of a claimed distribution follow the density that it claims.
 
-One Metropolis step with a symmetric proposal leaves a density q invariant. If x follows q and y is
-proposed from x, every function f has
+One Metropolis step with a symmetric proposal leaves a density q invariant and is reversible. So, if x
+follows q and x' is where the step from x ends, (x, x') and (x', x) have one law, and f(x') - f(x) is symmetric
+about zero for every function f, whether q is normalised or not, discrete or continuous, on a simplex or on
+the line. Over independent draws the differences d have random signs, and by Hoeffding's inequality
 
-.. math:: E[\min(1, q(y) / q(x)) (f(y) - f(x))] = 0,
+.. math:: P\left(|\sum d| > t \sqrt{\sum d^2}\right) \le 2 e^{-t^2 / 2}
 
-whether q is normalised or not, discrete or continuous, on a simplex or on the line: the weight is at most
-one, so the mean of the left side over independent draws is judged by its own standard error. Proposals add
-the difference of two draws of a second, independent half (differential evolution: ter Braak, Statistics and
-Computing 2006), which adapts to scale and correlation, and keeps whole numbers whole and fixed totals fixed.
-Continuous supports are treated in unconstrained coordinates.
+at every sample size, however rare the values that f tells apart. (The mean of the acceptance probability
+times the difference has less variance, but is far from normal where a category is rare.)
+
+Proposals add the difference of two draws of a second, independent part (differential evolution: ter Braak,
+Statistics and Computing 2006), which adapts to scale and correlation, keeps whole numbers whole and fixed
+totals fixed. Continuous supports are treated in unconstrained coordinates.
 """
 
 from collections.abc import Callable
@@ -21,7 +24,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 from numpyro.distributions import biject_to, constraints
-from scipy.stats import norm
 
 from labelzoo.inference.checks.programs import (
     ClaimError,
@@ -44,7 +46,7 @@ POOL_SHARE = 0.25
 MOST_OUTSIDE = 0.05
 """Largest share of draws at which the claim has no finite density (boundary values of float64)."""
 STEPS = (1.0, 0.35)
-"""Step sizes of the proposals (discrete sites step by whole differences)."""
+"""Step sizes of the proposals, by turns (discrete sites step by whole differences)."""
 
 Array = Any
 
@@ -85,14 +87,14 @@ def _sum_axes(value: Array, count: int) -> Array:
 
 
 def features(u: Array, center: Array, spread: Array, num_batch: int) -> Array:
-    """Return bounded functions of coordinates (point, draw, batch..., event...): t, t^2, t_i t_(i+1)."""
-    lead = u.shape[: 2 + num_batch]
+    """Return bounded functions of coordinates (draw, batch..., event...): t, t^2 and t_i t_(i+1)."""
+    lead = u.shape[: 1 + num_batch]
     t = jnp.tanh((u - center) / spread).reshape(*lead, -1)
     return jnp.concatenate([t, t**2, t[..., :-1] * t[..., 1:]], axis=-1)
 
 
-def metropolis_drift(key: Array, distribution: Any, draws: Array) -> tuple[Array, Array, Array]:
-    """Return the mean of the identity above, its standard error, and the share of draws without a density.
+def metropolis_change(key: Array, distribution: Any, draws: Array) -> tuple[Array, Array, Array]:
+    """Make one Metropolis step from every draw and sum the changes of bounded functions.
 
     Parameters
     ----------
@@ -104,28 +106,28 @@ def metropolis_drift(key: Array, distribution: Any, draws: Array) -> tuple[Array
 
     Returns
     -------
-    mean, error : arrays (1 + elements of B, function)
-        Row 0 is the sum over the batch, which sees what is small in each element.
+    total, square : arrays (1 + elements of B, function)
+        Sum over draws of the change d and of its square. Row 0 is that of the sum over the batch, which sees
+        what is small in each element.
     outside : scalar
         Share of batch elements of draws whose log density is not finite.
     """
     ways = coordinates(distribution)
     size = int(draws.shape[0] * (1 - POOL_SHARE))
+    propose_key, accept_key = jax.random.split(key)
     u = ways.free(draws)
     tested, pool = u[:size], u[size:]
-    center, spread = _center_spread(pool)
-    steps = [0.0] + [1.0 if distribution.is_discrete else step for step in STEPS]
-    points = jnp.stack([_proposal(key, i, step, tested, pool) for i, step in enumerate(steps)])
-    points = ways.project(points)
-    # One copy of the density in the program, which step 0 evaluates at the draws themselves.
-    target = jax.lax.map(lambda u: _log_target(distribution, ways, u), points)
-    value = features(points, center, spread, len(distribution.batch_shape))
-    ratio = target[1:] - target[0]
-    weight = jnp.exp(jnp.minimum(jnp.where(jnp.isnan(ratio), -jnp.inf, ratio), 0.0))[..., None]
-    terms = jnp.where(weight > 0, weight * (value[1:] - value[0]), 0.0).sum(0)
-    by_element = terms.reshape(size, -1, terms.shape[-1])
-    terms = jnp.concatenate([by_element.sum(1, keepdims=True), by_element], axis=1)
-    return terms.mean(0), terms.std(0) / jnp.sqrt(size), (~jnp.isfinite(target[0])).mean()
+    proposed = ways.project(_proposal(propose_key, tested, pool, distribution.is_discrete))
+    # One copy of the density in the program, mapped over the draws and where they may go.
+    target = jax.lax.map(lambda u: _log_target(distribution, ways, u), jnp.stack([tested, proposed]))
+    ratio = target[1] - target[0]
+    ratio = jnp.where(jnp.isnan(ratio), -jnp.inf, ratio)
+    taken = (-jax.random.exponential(accept_key, ratio.shape) < ratio)[..., None]
+    num_batch = len(distribution.batch_shape)
+    start, end = (features(at, *_center_spread(pool), num_batch) for at in (tested, proposed))
+    change = jnp.where(taken, end - start, 0.0).reshape(size, -1, start.shape[-1])
+    change = jnp.concatenate([change.sum(1, keepdims=True), change], axis=1)
+    return change.sum(0), (change**2).sum(0), (~jnp.isfinite(target[0])).mean()
 
 
 def _center_spread(pool: Array) -> tuple[Array, Array]:
@@ -137,10 +139,13 @@ def _center_spread(pool: Array) -> tuple[Array, Array]:
     return center, jnp.where(spread > 0, spread, 1.0)
 
 
-def _proposal(key: Array, index: int, step: float, tested: Array, pool: Array) -> Array:
-    pairs = jax.random.randint(jax.random.fold_in(key, index), (2, len(tested)), 0, len(pool))
-    # A step of zero times an infinite coordinate would be NaN.
-    return tested + (step * (pool[pairs[0]] - pool[pairs[1]])).astype(tested.dtype) if step else tested
+def _proposal(key: Array, tested: Array, pool: Array, is_discrete: bool) -> Array:
+    pairs = jax.random.randint(key, (2, len(tested)), 0, len(pool))
+    difference = pool[pairs[0]] - pool[pairs[1]]
+    if is_discrete:
+        return tested + difference.astype(tested.dtype)
+    step = jnp.asarray(STEPS)[jnp.arange(len(tested)) % len(STEPS)]
+    return tested + step.reshape(-1, *[1] * (tested.ndim - 1)) * difference
 
 
 def _log_target(distribution: Any, ways: Coordinates, u: Array) -> Array:
@@ -160,7 +165,7 @@ def drawn(
     sites: tuple[str, ...],
     size: int,
 ) -> tuple[State, Any]:
-    """Draw `size` block values at every state and test them; see `metropolis_drift`."""
+    """Draw `size` block values at every state and test them; see `metropolis_change`."""
 
     def one(state: State, key: Array) -> tuple[State, Any]:
         claim = claim_of(given, state, join_inputs(arrays, static), sites)
@@ -168,7 +173,7 @@ def drawn(
         for index, (site, distribution) in enumerate(claim.items()):
             sample_key, drift_key = jax.random.split(jax.random.fold_in(key, index))
             draws[site] = _sample(distribution, sample_key, size, site)
-            drift[site] = metropolis_drift(drift_key, distribution, draws[site])
+            drift[site] = metropolis_change(drift_key, distribution, draws[site])
         return draws, drift
 
     return jax.vmap(one)(states, keys)
@@ -181,12 +186,11 @@ def _sample(distribution: Any, key: Array, size: int, site: str) -> Array:
     return draws
 
 
-def z_scores(mean: Any, error: Any) -> np.ndarray:
-    """Return mean over error; 0 where both vanish, infinite where the error alone does or is not finite."""
-    mean, error = np.asarray(mean), np.asarray(error)
-    with np.errstate(all="ignore"):
-        z = np.where(error > 0, mean / np.where(error > 0, error, 1.0), np.where(mean == 0, 0.0, np.inf))
-    return np.where(np.isfinite(mean) & np.isfinite(error), z, np.inf)
+def z_scores(total: Any, square: Any) -> np.ndarray:
+    """Return total / sqrt(square), 0 where nothing changed and infinite where either is not finite."""
+    total, square = np.asarray(total), np.asarray(square)
+    z = np.where(square > 0, total / np.sqrt(np.where(square > 0, square, 1.0)), 0.0)
+    return np.where(np.isfinite(total) & np.isfinite(square), z, np.inf)
 
 
 class Drawn(NamedTuple):
@@ -209,8 +213,8 @@ def draw_blocks(
     size = times * draws_a_state(states, sites)
     draws, drift = drawn(arrays, states, keys, static=static, given=given, sites=sites, size=size)
     largest, worst, tests = 0.0, sites[0], 0
-    for site, (mean, error, _) in drift.items():
-        z = np.abs(pooled_z(np.asarray(mean), np.asarray(error)))
+    for site, (total, square, _) in drift.items():
+        z = np.abs(pooled_z(np.asarray(total), np.asarray(square)))
         tests += z.size
         if z.max(initial=0.0) > largest:
             largest, worst = float(z.max()), site
@@ -224,19 +228,18 @@ def draws_a_state(states: State, sites: tuple[str, ...]) -> int:
     return int(np.clip(ELEMENTS // max(elements, 1), FEWEST, MOST))
 
 
-def pooled_z(mean: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """Return z-scores of sums over states (each element, and their total) and of each state's total.
+def pooled_z(total: np.ndarray, square: np.ndarray) -> np.ndarray:
+    """Return z-scores pooled over states, for each element and their sum, and of the sum at each state.
 
-    `mean` and `error` are (state, 1 + element, function), row 0 the sum over elements. A single element at
-    a single state has too few draws for a normal tail.
+    `total` and `square` are (state, 1 + element, function), row 0 the sum over elements.
     """
-    over_states = z_scores(mean.sum(0), np.sqrt((error**2).sum(0)))
-    return np.concatenate([over_states.ravel(), z_scores(mean[:, 0], error[:, 0]).ravel()])
+    over_states = z_scores(total.sum(0), square.sum(0))
+    return np.concatenate([over_states.ravel(), z_scores(total[:, 0], square[:, 0]).ravel()])
 
 
 def z_limit(tests: int, families: int) -> float:
-    """Return the two-sided Bonferroni limit: `tests` scores in each of `families` checks of one report."""
-    return float(norm.isf(FAMILY_RATE / (2.0 * tests * families)))
+    """Return the limit for `tests` scores in each of `families` checks: Hoeffding's bound, shared out evenly."""
+    return float(np.sqrt(2.0 * np.log(2.0 * max(tests, 1) * families / FAMILY_RATE)))
 
 
 def check_draws(name: str, sites: tuple[str, ...], found: Drawn, families: int, again: Any) -> CheckResult:

@@ -15,6 +15,8 @@ from labelzoo.inference.checks.report import CheckResult
 
 THRESHOLD = 1e-9
 """Largest residual relative to the size of the terms; rounding alone gives about 1e-15."""
+SMALLEST = 1e-100
+"""Draws of a Dirichlet or gamma with tiny shape below this are passed over: their products underflow."""
 
 
 class Bench(NamedTuple):
@@ -91,9 +93,10 @@ def log_claims(
 def residuals(bench: Bench, claimed: Claimed) -> np.ndarray:
     """Return the relative residual of every pair (first value, another value), shape (state, value).
 
-    NaN where both sides exclude the value; infinite where one side alone does.
+    NaN where both sides exclude the value or it is below `SMALLEST`; infinite where one side alone does.
     """
-    log_p, log_q = bench.log_p, claimed.log_q
+    log_p, log_q = np.where(_precise(bench), bench.log_p, np.nan), claimed.log_q
+    log_q = np.where(np.isnan(log_p), np.nan, log_q)
     usable = np.isfinite(log_p) & np.isfinite(log_q)
     agree = usable | (log_p == log_q) | (np.isnan(log_p) & np.isnan(log_q))
     gap = np.where(usable, log_p, 0.0) - np.where(usable, log_q, 0.0)
@@ -103,6 +106,15 @@ def residuals(bench: Bench, claimed: Claimed) -> np.ndarray:
     out = np.where(usable, np.abs(gap - np.take_along_axis(gap, first, axis=1)) / largest, np.nan)
     np.put_along_axis(out, first, np.nan, axis=1)
     return np.where(agree, out, np.inf)
+
+
+def _precise(bench: Bench) -> np.ndarray:
+    """Return which values hold no number so small that a product with it loses digits or vanishes."""
+    flags = np.ones(bench.log_p.shape, bool)
+    for value in bench.blocks.values():
+        if np.issubdtype(value.dtype, np.floating):
+            flags &= (np.abs(value) > SMALLEST).reshape(*flags.shape, -1).all(-1)
+    return flags
 
 
 def worst_of(bench: Bench, claimed: Claimed) -> tuple[float, str, int]:

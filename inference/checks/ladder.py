@@ -48,7 +48,8 @@ def check(
     seed : int
         Seeds data, states and draws.
     tier : {"fast", "full"}
-        ``full`` repeats the identity and the draws with four times the states.
+        ``fast`` checks an update under labels with masked cells; ``full`` under complete labels and the
+        card's `check_settings` as well, at four times the states, some of them prior draws.
     states : int
         States a view and a data set.
     progress : bool
@@ -77,10 +78,10 @@ def check(
             entry.spec,
             data_cases(entry.spec, seed),
             {},
-            {},
             states * (4 if tier == "full" else 1),
             seed,
             max(2 * len(chosen), 1),
+            tier == "full",
         )
         parts = [update_rungs(update, setting, say) for update in chosen]
         parts += [stationarity_rung(case, setting, say) for case in find_cases(entry.spec, "stationarity")]

@@ -1,9 +1,11 @@
-"""Data and states to check at: prior draws, perturbed ones, extremes, and the edge cases of labels.
+"""Data and states to check at: spread out, extreme, and at the edge cases of labels.
 
 A conditional that is wrong only when a label is positive or a count is zero passes at an easy state. So the
 data hold rows of zeros, rows of ones, rows without labels, partly masked rows, a label that is never and one
-that is always positive; the states hold prior draws, draws moved by .5 and 2 units in unconstrained space,
-and draws with a few coordinates moved by 10 (rates down to e^-10 and up to e^10).
+that is always positive. The states are spread in unconstrained space by .3, 1 and 2.5 units, and a quarter of
+them have a few coordinates moved by 10 (rates down to e^-10 and up to e^10); counts start from zero.
+Identities hold at improbable states as well, so nothing is gained by drawing all of them from the prior, and
+the samplers of most sites need not be compiled; on request a quarter of the states are prior draws.
 """
 
 from collections.abc import Mapping
@@ -98,19 +100,16 @@ def incomplete_labels(Y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return table
 
 
-def states_of(view: Any, inputs: Mapping[str, Any], count: int, seed: int, pool: dict[int, State]) -> State:
+def states_of(view: Any, inputs: Mapping[str, Any], count: int, seed: int, *, prior: bool = False) -> State:
     """Return `count` states of `view` with finite density, leaves (state, ...); deterministic sites as well.
-
-    Up to a quarter of them are plain prior draws; the others are moved.
 
     Parameters
     ----------
     view : callable
     inputs : mapping
     count, seed : int
-    pool : dict
-        Prior draws by round, shared by the views of a model: a site that another view has drawn is taken
-        over, since most of the time goes into compiling samplers. Updated in place.
+    prior : bool
+        Make up to a quarter of the states prior draws.
 
     Raises
     ------
@@ -120,17 +119,17 @@ def states_of(view: Any, inputs: Mapping[str, Any], count: int, seed: int, pool:
     arrays, static = split_inputs(inputs)
     supports = latent_supports(view, inputs)
     rng = np.random.default_rng([seed, 2])
-    plain = np.arange(2 * count) % 4 == 0
+    plain = (np.arange(2 * count) % 4 == 0) & prior
     kept: list[State] = []
-    for turn in range(ROUNDS):
-        known = {site: value for site, value in pool.get(turn, {}).items() if site in supports}
+    for _ in range(ROUNDS):
         keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), 2 * count)
-        prior = drawn_states(arrays, known, keys, static=static, view=view)
-        pool[turn] = {**pool.get(turn, {}), **prior}
-        moved = drawn_states(arrays, _moved(prior, supports, rng), keys, static=static, view=view)
-        batch = {site: _pick(plain, prior[site], value) for site, value in moved.items()}
+        values = _spread_out(supports, 2 * count, rng)
+        batch = drawn_states(arrays, values, keys, static=static, view=view)
+        if prior:
+            drawn = drawn_states(arrays, {}, keys, static=static, view=view)
+            batch = {site: _pick(plain, drawn[site], value) for site, value in batch.items()}
         value, _ = log_joint(arrays, batch, static=static, view=view)
-        kept.append({site: leaf[np.isfinite(value)] for site, leaf in batch.items()})
+        kept.append({site: np.asarray(leaf)[np.isfinite(value)] for site, leaf in batch.items()})
         joined = {site: np.concatenate([part[site] for part in kept]) for site in batch}
         found = len(next(iter(joined.values())))
         if found >= count:
@@ -147,25 +146,43 @@ def _pick(first: np.ndarray, one: Any, other: Any) -> np.ndarray:
 
 
 class Support(NamedTuple):
-    """Where a latent site lives."""
+    """Where a latent site lives: its shape and dtype, its constraint, and whether it is discrete."""
 
+    like: Any
     constraint: Any
     is_discrete: bool
 
 
 def latent_supports(view: Any, inputs: Mapping[str, Any]) -> dict[str, Support]:
-    """Return the support of every site that is neither observed nor a factor; traces, computes nothing."""
+    """Return the support of every site that can be placed without drawing it from the program.
+
+    These are counts without an upper end and continuous sites, but for supports that depend on other sites.
+    Traces the program, computes nothing.
+    """
     supports: dict[str, Support] = {}
 
-    def read(key: Any) -> int:
+    def read(key: Any) -> dict[str, Any]:
         trace = numpyro.handlers.trace(numpyro.handlers.seed(view, key)).get_trace(**inputs)
-        for name, site in trace.items():
-            if site["type"] == "sample" and not site["is_observed"]:
-                supports[name] = Support(site["fn"].support, bool(site["fn"].is_discrete))
-        return 0
+        sites = {name: s for name, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
+        for name, site in sites.items():
+            supports[name] = Support(None, site["fn"].support, bool(site["fn"].is_discrete))
+        return {name: site["value"] for name, site in sites.items()}
 
-    jax.eval_shape(read, jax.random.key(0))
-    return supports
+    shapes = jax.eval_shape(read, jax.random.key(0))
+    out = {name: support._replace(like=shapes[name]) for name, support in supports.items()}
+    return {name: support for name, support in out.items() if _can_be_placed(support)}
+
+
+def _can_be_placed(support: Support) -> bool:
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(support.constraint)):
+        return False
+    if support.is_discrete:
+        return isinstance(base_support(support.constraint)[0], type(constraints.nonnegative_integer))
+    try:
+        biject_to(support.constraint)
+    except NotImplementedError:
+        return False
+    return True
 
 
 @partial(checked_jit, static_argnames=("static", "view"))
@@ -186,17 +203,16 @@ def drawn_states(arrays: Any, values: State, keys: Any, *, static: Any, view: An
     return jax.vmap(one)(values, keys)
 
 
-def _moved(prior: State, supports: Mapping[str, Support], rng: np.random.Generator) -> State:
-    """Move continuous sites in unconstrained space and raise counts; the program redraws the others."""
+def _spread_out(supports: Mapping[str, Support], count: int, rng: np.random.Generator) -> State:
+    """Return values of the sites in `supports`, leaves (state, ...); the program draws the others."""
     out = {}
-    for name, support in supports.items():
-        value = np.asarray(prior[name])
-        if not support.is_discrete:
-            out[name] = _moved_value(value, support.constraint, rng)
-        elif isinstance(base_support(support.constraint)[0], type(constraints.nonnegative_integer)):
-            raised = _raised_counts(value, rng)
+    for name, (like, constraint, is_discrete) in supports.items():
+        if is_discrete:
+            zero = np.zeros((count, *like.shape), like.dtype)
             # Not at every state: a count whose rate is zero must stay zero.
-            out[name] = _pick(rng.random(len(value)) < 0.6, raised, value)
+            out[name] = _pick(rng.random(count) < 0.6, _raised_counts(zero, rng), zero)
+        else:
+            out[name] = _spread_value(like, constraint, count, rng)
     return out
 
 
@@ -210,12 +226,11 @@ def _raised_counts(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return raised
 
 
-def _moved_value(value: np.ndarray, support: Any, rng: np.random.Generator) -> np.ndarray:
-    """Move state i by a scale that goes with i modulo 4, a few coordinates of every fourth one far."""
-    transform = biject_to(support)
-    free = np.asarray(transform._inverse(jnp.asarray(value)))
-    free = np.where(np.isfinite(free), free, rng.standard_normal(free.shape))
-    style = (np.arange(len(free)) % 4).reshape(-1, *[1] * (free.ndim - 1))
-    free = np.clip(free, -30.0, 30.0) + np.where(style == 2, 2.0, 0.5) * rng.standard_normal(free.shape)
-    far = (style == 3) & (rng.random(free.shape) < 0.15)
-    return np.asarray(transform(jnp.asarray(free + far * rng.choice([-10.0, 10.0], free.shape))))
+def _spread_value(like: Any, constraint: Any, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Return state i with a scale that goes with i modulo 4, a few coordinates of every fourth far out."""
+    transform = biject_to(constraint)
+    shape = (count, *transform.inverse_shape(like.shape))
+    style = (np.arange(count) % 4).reshape(-1, *[1] * (len(shape) - 1))
+    free = np.array([0.3, 1.0, 2.5, 1.0])[style] * rng.standard_normal(shape)
+    far = (style == 3) & (rng.random(shape) < 0.15)
+    return np.asarray(transform(jnp.asarray(free + far * rng.choice([-10.0, 10.0], shape), like.dtype)))

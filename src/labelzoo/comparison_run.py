@@ -17,7 +17,7 @@ from labelzoo.whole_run import TEST_FRACTION, HeldOut, fit_whole, score_trees
 DEMO_SETTINGS: dict[str, Any] = {"num_topics": 3, "topic_concentration": 0.5}
 """Settings of the program on the demo's small subset."""
 
-DEMO_ENGINES = ("gibbs", "gibbs_counts", "map_em", "vb_em", "svi", "nuts")
+DEMO_ENGINES = ("gibbs", "map_em", "vb_em", "svi", "nuts")
 """Engines of the demo; those that the model lacks are left out."""
 
 DEMO_OPTIONS: dict[str, dict[str, Any]] = {}

@@ -1,6 +1,6 @@
 """The scikit-learn face: fit, predict_proba, predict, with names kept."""
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -72,7 +72,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         own = {"model": self.model, "engine": self.engine, "random_state": self.random_state}
         return {**own, **self._settings}
 
-    def set_params(self, **params: Any) -> Self:
+    def set_params(self, **params: Any) -> "LabelClassifier":
         """Set parameters; names other than model, engine and random_state are settings."""
         for name, value in params.items():
             if name in ("model", "engine", "random_state"):
@@ -90,7 +90,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.sparse = True
         return tags
 
-    def fit(self, X: Any, Y: Any) -> Self:
+    def fit(self, X: Any, Y: Any) -> "LabelClassifier":
         """Fit on features (row, feature) and labels (row, labels) of 0, 1 and NaN (not observed).
 
         Parameters

@@ -24,6 +24,7 @@ from labelzoo.inference.bernoulli_poisson_topics.stationarity import (
     evidence_bound,
     hide_cells,
     log_joint,
+    rest,
 )
 from labelzoo.inference.predict import mean_prob
 from labelzoo.models.bernoulli_poisson_topics_card import predict, prepare, simulate, spec
@@ -51,20 +52,22 @@ def run(algorithm, inputs, **options):
     return run_em(algorithm, inputs, **{**OPTIONS, "rng_key": jax.random.key(0), **options})
 
 
-def test_objectives_rise_at_every_sweep():
-    for missing in (0.0, 0.3, 0.8):
-        data = tiny_data(1, missing)
-        cases = [
-            ("map", {}, {}),
-            ("vb", {}, {"w_step": "exact"}),
-            ("vb", {"shape": None, "precision_prior": (1.0, 0.5)}, {"cg_steps": 1}),
-            ("map", {"shape": 0.2, "topic_concentration": 2.0, "intercept": False}, {"start": "random"}),
-        ]
-        for algorithm, settings, options in cases:
-            trace = run(algorithm, inputs_of(data, **settings), max_iter=60, tolerance=0.0, **options).optimization
-            rise = np.diff(trace["objective"]) / np.abs(trace["objective"][1:])
-            assert rise.min() > -1e-9, (algorithm, settings, missing, rise.min())
-            assert trace["objective"][-1] > trace["objective"][0]
+@pytest.mark.parametrize(
+    ("missing", "algorithm", "settings", "options"),
+    [
+        (0.0, "map", {}, {}),
+        (0.3, "vb", {}, {"w_step": "cg"}),
+        (0.0, "vb", {"shape": None, "precision_prior": (1.0, 0.5)}, {"w_step": "cg", "cg_steps": 1}),
+        (0.8, "vb", {}, {"w_step": "exact"}),
+        (0.3, "map", {"shape": 0.2, "topic_concentration": 2.0, "intercept": False}, {"start": "random"}),
+        (0.0, "map", {"prior_scale": 30.0}, {"cg_steps": 6}),
+    ],
+)
+def test_objectives_rise_at_every_sweep(missing, algorithm, settings, options):
+    inputs = inputs_of(tiny_data(1, missing), **settings)
+    trace = run(algorithm, inputs, max_iter=60, tolerance=0.0, **options).optimization["objective"]
+    assert trace[-1] > trace[0]
+    assert (np.diff(trace) / np.abs(trace[1:])).min() > -1e-9
 
 
 @pytest.mark.parametrize("missing", [False, True])
@@ -75,7 +78,8 @@ def test_reported_objectives_are_those_of_the_program(missing):
     assert (data.exposure is not None) == missing
     for algorithm, reference in (("map", log_joint), ("vb", evidence_bound)):
         config = em_config(algorithm, seen)
-        state = sweep(begin(make_start(seen, jax.random.key(1), "ridge"), data, config, 1.0), data, config)
+        first = make_start(seen, jax.random.key(1), "ridge")
+        state = jax.jit(lambda f, d, c=config: sweep(begin(f, d, c, 1.0), d, c))(first, data)
         params = {
             "topic_logits": state.log_topics.T,
             "weights": state.weights.T,
@@ -83,7 +87,9 @@ def test_reported_objectives_are_those_of_the_program(missing):
             "log_concentration": jnp.log(state.concentration),
             "log_rate": state.log_rate,
         }
-        expected = reference(params, inputs, Variant(algorithm, missing=missing))
+        expected = jax.jit(lambda p, r=reference, a=algorithm: r(p, inputs, Variant(a, missing=missing)))(
+            params
+        )
         value = objective(state, data, config) + constant(state, data, config)
         np.testing.assert_allclose(value, expected, rtol=1e-10)
 
@@ -103,15 +109,9 @@ def test_gradient_vanishes_where_the_sweeps_rest_and_not_for_mutants(case):
         assert largest(mutant(inputs)) > 1e-3, name
 
 
-def test_enough_mutants():
-    assert sum(len(case.mutants) for case in CASES) >= 8
-
-
 def test_learned_precisions_rest_where_the_gradient_vanishes():
     inputs = inputs_of(tiny_data(4), precision_prior=(2.0, 0.7))
     variant = Variant("vb")
-    from labelzoo.inference.bernoulli_poisson_topics.stationarity import rest
-
     params = rest(inputs, variant)
     gradient = jax.jit(jax.grad(lambda p: evidence_bound(p, inputs, variant)))(params)
     assert set(params) >= {"log_precision", "weights"}
@@ -120,7 +120,7 @@ def test_learned_precisions_rest_where_the_gradient_vanishes():
 
 def test_conjugate_gradients_from_zero_may_lower_what_warm_steps_raise():
     inputs = inputs_of(tiny_data(5, num_features=12))
-    data, config = em_data(inputs), em_config("map", inputs)
+    data, config = em_data(inputs), em_config("map", inputs, w_step="cg")
     state = begin(make_start(inputs, jax.random.key(0), "ridge"), data, config, 1.0)
     advance = jax.jit(lambda s: sweep(s, data, config))
     for _ in range(40):
@@ -144,12 +144,25 @@ def test_exact_weights_solve_the_normal_equations(num_obs):
         np.testing.assert_allclose(left @ weights[:, k], X.T @ target[:, k], atol=1e-10)
 
 
+def test_newton_steps_climb_faster_where_labels_are_rare():
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((300, 5))
+    Y = rng.random((300, 4)) < 0.02
+    Y[0] = True
+    inputs = prepare(LabelData.from_arrays(X, Y.astype(float)), spec.resolve({"num_topics": 4, "shape": 1.0}))
+    last = {
+        w_step: run("vb", inputs, w_step=w_step, max_iter=8, tolerance=0.0).optimization["objective"][-1]
+        for w_step in ("newton", "cg", "exact")
+    }
+    assert last["newton"] > max(last["cg"], last["exact"]) + 1.0, last
+
+
 def test_many_conjugate_gradient_steps_reach_the_exact_weights():
     inputs = inputs_of(tiny_data(6, 0.3))
     data = em_data(inputs)
     state = begin(make_start(inputs, jax.random.key(0)), data, em_config("vb", inputs), 1.0)
     exact = sweep(state, data, em_config("vb", inputs, w_step="exact"))
-    iterative = sweep(state, data, em_config("vb", inputs, cg_steps=12))
+    iterative = sweep(state, data, em_config("vb", inputs, w_step="cg", cg_steps=12))
     np.testing.assert_allclose(iterative.weights, exact.weights, rtol=1e-7, atol=1e-9)
 
 
@@ -161,7 +174,9 @@ def test_exposures_agree_with_the_lists_of_the_program():
         embedding = rng.gamma(1.0, size=(30, 3))
         ones = jnp.ones(inputs["positives"].row.shape[0])
         mass = exposed_mass(jnp.asarray(topics), ones, inputs["positives"], inputs["negatives"])
-        np.testing.assert_allclose(layout.observed_by_row(jnp.asarray(topics.T), data.exposure), mass, atol=1e-12)
+        np.testing.assert_allclose(
+            layout.observed_by_row(jnp.asarray(topics.T), data.exposure), mass, atol=1e-12
+        )
         hidden = missing_embedding(jnp.asarray(embedding), inputs["positives"], inputs["negatives"], 7)
         np.testing.assert_allclose(
             layout.missing_by_label(jnp.asarray(embedding), data.exposure, 7), hidden.T, atol=1e-10
@@ -180,13 +195,14 @@ def test_positives_only_treats_missing_cells_as_zeros():
 
 def test_sparse_and_dense_features_give_the_same_products(monkeypatch):
     rng = np.random.default_rng(1)
-    X = np.where(rng.random((40, 30)) < 0.04, rng.standard_normal((40, 30)), 0.0)
+    X = np.where(rng.random((40, 30)) < 0.03, rng.standard_normal((40, 30)), 0.0)
     inputs = inputs_of(tiny_data(0, num_obs=40))
+    assert (X != 0).mean() < layout.SPARSE_BELOW
     sparse = em_data({**inputs, "X": X})
     monkeypatch.setattr(layout, "SPARSE_BELOW", 0.0)
     dense = em_data({**inputs, "X": X})
     assert sparse.sparse is not None and dense.sparse is None
-    right, left = rng.standard_normal((30, 3)), rng.standard_normal((40, 3))
+    right, left = jnp.asarray(rng.standard_normal((30, 3))), jnp.asarray(rng.standard_normal((40, 3)))
     np.testing.assert_allclose(times(sparse, right), times(dense, right), atol=1e-12)
     np.testing.assert_allclose(transposed_times(sparse, left), transposed_times(dense, left), atol=1e-12)
 
@@ -207,15 +223,17 @@ def test_counts_do_not_depend_on_the_blocks_and_survive_underflow(monkeypatch):
     assert np.isfinite(term)
 
 
-def test_no_array_of_rows_by_labels_or_positives_by_topics():
+def test_no_array_of_rows_by_labels_or_positives_by_topics(monkeypatch):
+    monkeypatch.setattr(layout, "BLOCK_VALUES", 64 * 11)
     data = tiny_data(9, num_obs=211, num_labels=97, num_topics=3)
     inputs = inputs_of(data, num_topics=11)
     cells, config = em_data(inputs), em_config("vb", inputs)
     state = begin(make_start(inputs, jax.random.key(0)), cells, config, 1.0)
     text = jax.jit(lambda s, d: sweep(s, d, config)).lower(state, cells).as_text()
     positives = inputs["positives"].row.shape[0]
-    assert positives > layout.BLOCK_VALUES // 11 or positives != 211
-    assert "211x97x" not in text and "97x211x" not in text
+    assert positives > 2 * 64
+    for absent in ("211x97x", "97x211x", f"{positives}x11x"):
+        assert absent not in text
     assert "211x11x" in text
 
 
@@ -227,14 +245,12 @@ def test_engines_return_trees_that_predict_and_repeat():
     ]
     for tree in trees:
         assert tree["posterior"]["topics"].shape == (1, 1, 3, 7)
-        assert np.isfinite(mean_prob_of(tree, data)).all()
+        assert np.isfinite(mean_prob(tree, data)).all()
     assert (trees[0]["posterior"]["shape"].values == 1.0).all()
     assert len(np.unique(trees[1]["posterior"]["shape"].values)) == 3
-    np.testing.assert_array_equal(trees[1]["posterior"]["weights"].values, trees[2]["posterior"]["weights"].values)
-
-
-def mean_prob_of(tree, data):
-    return mean_prob(tree, data)
+    np.testing.assert_array_equal(
+        trees[1]["posterior"]["weights"].values, trees[2]["posterior"]["weights"].values
+    )
 
 
 def test_single_precision_stays_close_and_returns_double():
@@ -242,7 +258,9 @@ def test_single_precision_stays_close_and_returns_double():
     double = run("vb", inputs, max_iter=40, tolerance=0.0)
     single = run("vb", inputs, max_iter=40, tolerance=0.0, dtype="float32")
     assert single.draws["topics"].dtype == np.float64
-    np.testing.assert_allclose(single.optimization["objective"][-1], double.optimization["objective"][-1], rtol=1e-4)
+    np.testing.assert_allclose(
+        single.optimization["objective"][-1], double.optimization["objective"][-1], rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize(
@@ -286,7 +304,7 @@ def test_topics_that_are_labels_are_logistic_regressions():
 def test_defaults_work_on_real_data(shared_data, name, floor):
     data = LabelData.from_npz(shared_data / "npz" / f"{name}.npz")
     train, test = data.subset(rows=np.arange(min(400, data.num_rows))), data.subset(rows=np.arange(400, 550))
-    tree = MAP_EM(spec, train, rng_key=0, num_topics=min(20, data.num_labels))
+    tree = MAP_EM(spec, train, rng_key=0, num_topics=min(12, data.num_labels))
     trace = tree["optimization"]["objective"].values
     assert (np.diff(trace) >= -1e-9 * np.abs(trace[1:])).all()
     assert per_example_auc(test.Y, mean_prob(tree, test)).value > floor - 0.1

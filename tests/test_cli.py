@@ -1,0 +1,219 @@
+"""The command line by its JSON and its exit codes; every bad input is one line on stderr and code 2."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from labelzoo.cli import parse_duration, run
+from labelzoo.data import LabelData
+
+SMALL = ["--set", "num_topics=2", "--set", "max_iter=5"]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((12, 3))
+    Y = (rng.random((12, 4)) < 0.4).astype(int)
+    Y[:, 0] = 0
+    Y[:, 1] = 1
+    Y[3] = 0
+    path = tmp_path_factory.mktemp("data") / "small.npz"
+    LabelData.from_arrays(X, Y, label_names=["café", "b", "c", "d"]).save_npz(path)
+    return path
+
+
+def call(capsys: pytest.CaptureFixture[str], *args: Any) -> tuple[int, str, str]:
+    code = run([str(a) for a in args])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, "list", "--json")
+    assert code == 0
+    listed = json.loads(out)
+    engines = {m["name"]: {e["name"]: e["kind"] for e in m["engines"]} for m in listed["models"]}
+    assert engines["bernoulli_poisson_topics"] == {
+        "nuts": "mcmc",
+        "svi": "bound",
+        "gibbs": "mcmc",
+        "gibbs_counts": "mcmc",
+        "map_em": "point",
+        "vb_em": "point",
+    }
+    assert engines["label_logistic"] == {
+        "nuts": "mcmc",
+        "svi": "bound",
+        "gibbs": "mcmc",
+        "mean_field": "bound",
+    }
+    assert [s["name"] for s in listed["acquisition"]] == ["ensemble_ivr"]
+    assert [d["name"] for d in listed["datasets"]] == ["emoji"]
+
+
+def test_data_describe(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, "data", "describe", "emoji", "--json")
+    described = json.loads(out)
+    assert code == 0
+    assert (described["rows"], described["features"], described["labels"]) == (1885, 658, 1513)
+    assert described["missing_cells"] == 0
+    assert len(described["label_names"]) == 1513
+
+
+def test_fit_then_predict(capsys: pytest.CaptureFixture[str], small: Path, tmp_path: Path) -> None:
+    posterior, probs = tmp_path / "f.nc", tmp_path / "p.npz"
+    code, out, err = call(
+        capsys,
+        "fit",
+        "bernoulli_poisson_topics",
+        "--data",
+        small,
+        "--engine",
+        "map_em",
+        "--out",
+        posterior,
+        *SMALL,
+        "--json",
+    )
+    assert code == 0, err
+    fitted = json.loads(out)
+    assert fitted["kind"] == "point"
+    assert isinstance(fitted["converged"], bool)
+    code, out, err = call(capsys, "predict", posterior, "--data", small, "--out", probs, "--json")
+    assert code == 0, err
+    assert json.loads(out) == {"rows": 12, "labels": 4, "out": str(probs)}
+    with np.load(probs) as saved:
+        assert saved["prob"].shape == (12, 4)
+        assert ((saved["prob"] >= 0) & (saved["prob"] <= 1)).all()
+        assert saved["label_names"][0] == "café"
+        whole = saved["prob"]
+    code, _, err = call(capsys, "predict", posterior, "--data", small, "--out", probs, "--top", 2)
+    assert code == 0, err
+    with np.load(probs) as saved:
+        assert saved["prob_indptr"].tolist() == list(range(0, 26, 2))
+        best = np.sort(whole, axis=1)[:, -2:].sum(axis=1)
+        np.testing.assert_allclose(saved["prob_data"].reshape(12, 2).sum(axis=1), best)
+    code, _, err = call(capsys, "predict", posterior, "--data", small, "--out", tmp_path / "p.csv")
+    assert code == 0, err
+    assert (tmp_path / "p.csv").read_text(encoding="utf-8").startswith("row,café,b,c,d")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["f.nc", "p.csv", "p.npz"]
+
+
+def test_same_seed_same_posterior(capsys: pytest.CaptureFixture[str], small: Path, tmp_path: Path) -> None:
+    from labelzoo import load
+
+    for name in ("a.nc", "b.nc"):
+        np.random.seed(len(name))  # noqa: NPY002  the global state must not matter
+        code, _, err = call(
+            capsys,
+            "fit",
+            "bernoulli_poisson_topics",
+            "--data",
+            small,
+            "--engine",
+            "vb_em",
+            "--out",
+            tmp_path / name,
+            *SMALL,
+        )
+        assert code == 0, err
+    a, b = (load(tmp_path / name)["posterior"]["topics"].values for name in ("a.nc", "b.nc"))
+    np.testing.assert_array_equal(a, b)
+
+
+FIT = ("fit", "bernoulli_poisson_topics", "--engine", "map_em", "--out", "{tmp}/f.nc", "--data")
+BAD = {
+    "no such command": (("frob",), "No such command 'frob'"),
+    "no such data": ((*FIT, "nope.npz"), "nope.npz: no such file"),
+    "no such model": (
+        ("fit", "nope", "--engine", "gibbs", "--out", "{tmp}/f.nc", "--data", "emoji"),
+        "no model 'nope'",
+    ),
+    "no such engine": (
+        ("fit", "label_logistic", "--engine", "x", "--out", "{tmp}/f.nc", "--data", "emoji"),
+        "has no engine 'x'",
+    ),
+    "no such setting": ((*FIT, "{small}", "--set", "nope=1"), "knows no setting 'nope'"),
+    "setting without value": ((*FIT, "{small}", "--set", "nope"), "write NAME=VALUE"),
+    "more topics than labels": (
+        (*FIT, "{small}", "--set", "num_topics=9"),
+        "num_topics=9 exceeds the number of labels, 4",
+    ),
+    "no topics": ((*FIT, "{small}", "--set", "num_topics=0"), "num_topics must be a positive integer"),
+    "improper prior": (
+        (*FIT, "{small}", "--set", "num_topics=2", "--set", "shape_prior=[0,0]"),
+        "the prior must be proper",
+    ),
+    "truncated data": ((*FIT, "{truncated}"), "truncated.npz"),
+    "folder not writable": (
+        ("fit", "label_logistic", "--engine", "gibbs", "--out", "{tmp}/no/such/f.nc", "--data", "emoji"),
+        "No such file or directory",
+    ),
+    "out is a folder": (
+        ("fit", "label_logistic", "--engine", "gibbs", "--out", "{tmp}", "--data", "emoji"),
+        "is a folder",
+    ),
+    "compare into a file": (("compare", "label_logistic", "--data", "emoji", "--out", "{small}"), "--out"),
+    "budget": (
+        ("compare", "label_logistic", "--data", "emoji", "--budget", "x", "--out", "{tmp}/o"),
+        "--budget 'x'",
+    ),
+    "posterior absent": (("predict", "{tmp}/f.nc", "--data", "emoji", "--out", "{tmp}/p.npz"), "no file"),
+    "posterior unreadable": (
+        ("predict", "{small}", "--data", "emoji", "--out", "{tmp}/p.npz"),
+        "not a readable netCDF",
+    ),
+    "user file absent": (("check", "{tmp}/none.py:spec"), "no file"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input(
+    name: str,
+    capsys: pytest.CaptureFixture[str],
+    small: Path,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    arguments, expected = BAD[name]
+    truncated = tmp_path_factory.mktemp("bad") / "truncated.npz"
+    truncated.write_bytes(small.read_bytes()[:300])
+    places = {"tmp": tmp_path, "small": small, "truncated": truncated}
+    code, out, err = call(capsys, *(a.format(**places) for a in arguments))
+    assert code == 2
+    assert expected in err
+    assert err.startswith("labelzoo: ")
+    assert err.count("\n") == 1
+    assert out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_posterior_of_other_features_is_refused(
+    capsys: pytest.CaptureFixture[str], small: Path, tmp_path: Path
+) -> None:
+    posterior = tmp_path / "f.nc"
+    code, _, err = call(
+        capsys,
+        "fit",
+        "bernoulli_poisson_topics",
+        "--data",
+        small,
+        "--engine",
+        "map_em",
+        "--out",
+        posterior,
+        *SMALL,
+    )
+    assert code == 0, err
+    code, _, err = call(capsys, "predict", posterior, "--data", "emoji", "--out", tmp_path / "p.npz")
+    assert code == 2
+    assert "the posterior was fitted on 3 features" in err
+    assert not (tmp_path / "p.npz").exists()
+
+
+def test_durations() -> None:
+    assert [parse_duration(t) for t in ("90", "90s", "2m", "1.5h")] == [90, 90, 120, 5400]
