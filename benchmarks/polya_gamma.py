@@ -3,11 +3,12 @@
 Run ``python benchmarks/polya_gamma.py --draws 1000000``. Every figure is the fastest of ``--repeats`` calls
 that each draw ``--draws`` values at one (b, c), compile time apart; figures of one run are comparable,
 those of two machines are not. CPU time is printed beside wall time because a shared machine inflates the
-latter. The last columns of a row say how far the mean was from the exact one, in standard errors: a fast
+latter. The last column says how far the mean was from the exact one, in standard errors: a fast
 wrong sampler is no peer.
 """
 
 import argparse
+import functools
 import importlib.util
 import json
 import sys
@@ -23,61 +24,51 @@ from labelzoo.inference.polya_gamma import mean, sample_polya_gamma, variance
 
 SHAPES = (0.001, 0.05, 0.3, 1.0, 2.7, 8.0, 20.0, 170.5)
 TILTS = (0.0, 2.0, 10.0)
-Draw = Callable[[int], np.ndarray]
+Draw = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
 
 
-def jax_sampler(dtype: str, backend: str, b: np.ndarray, c: np.ndarray) -> tuple[Draw, float]:
-    """Compile one call of the package's sampler; return it and the seconds to trace and compile."""
-    shape, tilt = jnp.asarray(b, dtype), jnp.asarray(c, dtype)
-    draw = jax.jit(lambda key, b, c: sample_polya_gamma(key, b, c, backend=backend))
+def compiled_sampler(sample: Callable[..., jax.Array], dtype: str, draws: int) -> tuple[Draw, float]:
+    """Compile ``sample(key, b, c)`` once for arrays of ``draws``; return the call and the seconds it took."""
+    blank = jax.ShapeDtypeStruct((draws,), jnp.dtype(dtype))
     start = time.perf_counter()
-    compiled = draw.lower(jax.random.key(0), shape, tilt).compile()
+    compiled = jax.jit(sample).lower(jax.random.key(0), blank, blank).compile()
     seconds = time.perf_counter() - start
-    return lambda seed: compiled(jax.random.key(seed), shape, tilt).block_until_ready(), seconds
+
+    def draw(seed: int, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+        return compiled(
+            jax.random.key(seed), jnp.asarray(b, dtype), jnp.asarray(c, dtype)
+        ).block_until_ready()
+
+    return draw, seconds
 
 
-def raw_augax(b: np.ndarray, c: np.ndarray) -> tuple[Draw, float]:
-    """Compile one call of augax itself, without this package's guards."""
-    import augax
-
-    shape, tilt = jnp.asarray(b), jnp.asarray(c)
-    start = time.perf_counter()
-    compiled = jax.jit(augax.pg_sample).lower(shape, tilt, jax.random.key(0)).compile()
-    seconds = time.perf_counter() - start
-    return lambda seed: compiled(shape, tilt, jax.random.key(seed)).block_until_ready(), seconds
-
-
-def raw_polyagamma(b: np.ndarray, c: np.ndarray) -> tuple[Draw, float]:
-    """Return one call of the polyagamma package with its default method."""
-    from polyagamma import random_polyagamma
-
-    return lambda seed: random_polyagamma(b, c, random_state=np.random.default_rng(seed)), 0.0
-
-
-def samplers() -> dict[str, Callable[[np.ndarray, np.ndarray], tuple[Draw, float]]]:
-    """Name what can run here."""
-    found: dict[str, Callable[[np.ndarray, np.ndarray], tuple[Draw, float]]] = {
-        "jax float32": lambda b, c: jax_sampler("float32", "jax", b, c),
-        "jax float64": lambda b, c: jax_sampler("float64", "jax", b, c),
-    }
+def samplers(draws: int) -> dict[str, tuple[Draw, float]]:
+    """Build what can run here: name to (call, seconds to compile)."""
+    jax_only = functools.partial(sample_polya_gamma, backend="jax")
+    found = {f"jax {dtype}": compiled_sampler(jax_only, dtype, draws) for dtype in ("float32", "float64")}
     if importlib.util.find_spec("augax") and jax.default_backend() == "cpu":
-        found["augax guarded"] = lambda b, c: jax_sampler("float64", "augax", b, c)
-        found["augax"] = raw_augax
+        import augax
+
+        guarded = functools.partial(sample_polya_gamma, backend="augax")
+        found["augax guarded"] = compiled_sampler(guarded, "float64", draws)
+        found["augax"] = compiled_sampler(lambda key, b, c: augax.pg_sample(b, c, key), "float64", draws)
     if importlib.util.find_spec("polyagamma"):
-        found["polyagamma"] = raw_polyagamma
+        from polyagamma import random_polyagamma
+
+        found["polyagamma"] = (lambda seed, b, c: random_polyagamma(b, c, random_state=seed), 0.0)
     return found
 
 
-def measure(draw: Draw, draws: int, repeats: int) -> tuple[float, float, np.ndarray]:
+def measure(draw: Draw, b: np.ndarray, c: np.ndarray, repeats: int) -> tuple[float, float, np.ndarray]:
     """Return the fastest wall and CPU nanoseconds a draw, and the last draws."""
-    draw(0)
+    draw(0, b, c)
     wall, cpu = [], []
     for seed in range(1, repeats + 1):
         start, start_cpu = time.perf_counter(), time.process_time()
-        values = draw(seed)
+        values = draw(seed, b, c)
         wall.append(time.perf_counter() - start)
         cpu.append(time.process_time() - start_cpu)
-    return 1e9 * min(wall) / draws, 1e9 * min(cpu) / draws, np.asarray(values, np.float64)
+    return 1e9 * min(wall) / b.size, 1e9 * min(cpu) / b.size, np.asarray(values, np.float64)
 
 
 def cases(draws: int) -> list[tuple[str, np.ndarray, np.ndarray]]:
@@ -90,16 +81,15 @@ def cases(draws: int) -> list[tuple[str, np.ndarray, np.ndarray]]:
 
 def run(draws: int, repeats: int) -> list[dict[str, Any]]:
     """Measure every sampler at every case."""
-    rows = []
+    rows, built = [], samplers(draws)
     for label, b, c in cases(draws):
         exact, spread = np.asarray(mean(b, c)), np.asarray(variance(b, c))
-        for name, build in samplers().items():
-            draw, seconds = build(b, c)
-            wall, cpu, values = measure(draw, draws, repeats)
+        for name, (draw, seconds) in built.items():
+            wall, cpu, values = measure(draw, b, c, repeats)
             z = float(np.sum(values - exact) / np.sqrt(np.sum(spread)))
             timing = {"ns": wall, "cpu_ns": cpu, "compile_s": seconds}
             rows.append({"case": label, "sampler": name, **timing, "mean_z": z})
-            print(f"{label:16s} {name:14s} done", file=sys.stderr)
+        print(f"{label} done", file=sys.stderr)
     return rows
 
 

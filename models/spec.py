@@ -107,8 +107,8 @@ class ModelSpec:
         draw, nats, where `inputs` is what `prepare` returned for the rows to score. None: labels are
         independent given the draw, and the sum of the marginals is the joint.
     simulate : callable or None
-        ``simulate(key, sizes, **settings) -> (LabelData, sites)``: a joint draw from the prior, None where there is none,
-        with the reason in `no_simulate`.
+        ``simulate(key, sizes, **settings) -> (LabelData, sites)``: a joint draw from the prior; None where
+        there is none, with the reason in `no_simulate`.
     tiny, default : mapping
         Sizes for checks and for examples.
     small_settings : mapping

@@ -1,7 +1,7 @@
 """EM engines of Bernoulli-Poisson topics: `MAP_EM` and `VB_EM`.
 
-Rai, Hu, Henao and Carin (2015), section 3.2, made monotone: see `em_steps` for the sweep and `em_objective` for
-what it raises.
+Rai, Hu, Henao and Carin (2015), section 3.2, made monotone: see `em_steps` for the sweep and `em_objective`
+for what it raises.
 """
 
 import time
@@ -14,14 +14,9 @@ import numpy as np
 
 from labelzoo.inference.bernoulli_poisson_topics.em_data import EMData, em_data, times, without_missing
 from labelzoo.inference.bernoulli_poisson_topics.em_objective import constant, objective
-from labelzoo.inference.bernoulli_poisson_topics.em_steps import (
-    EMConfig,
-    EMState,
-    prior_precision,
-    sweep,
-    with_counts,
-    with_embedding,
-)
+from labelzoo.inference.bernoulli_poisson_topics.em_state import EMConfig, EMState, with_embedding
+from labelzoo.inference.bernoulli_poisson_topics.em_steps import sweep, with_counts
+from labelzoo.inference.bernoulli_poisson_topics.em_weights import prior_precision
 from labelzoo.inference.bernoulli_poisson_topics.starts import Start, make_start
 from labelzoo.inference.engine import Engine, EngineResult
 from labelzoo.inference.fixed_point import iterate
@@ -42,9 +37,9 @@ OPTIONS: dict[str, Any] = {
 }
 """Options of both engines.
 
-``max_iter``, ``tolerance``: of `fixed_point.iterate` (priors' constants are left out of the relative change).
+``max_iter``, ``tolerance``: of `fixed_point.iterate`; constants of the priors do not count there.
 ``start``: of `starts.make_start`. ``w_step``: "newton" (`cg_steps` conjugate-gradient steps on the true
-curvature, safeguarded), "cg" (as many on the Polya-Gamma quadratic, from the current weights, as in the paper),
+curvature, safeguarded), "cg" (as many on the Polya-Gamma quadratic from the current weights, the paper's),
 "exact" (that quadratic solved, a factorisation a topic). ``dtype``: "float64" or "float32".
 ``positives_only``: treat missing cells as zeros, as the paper does."""
 
@@ -134,8 +129,9 @@ def run_em(
     Returns
     -------
     EngineResult
-        ``topics`` (topic, labels), ``weights`` (topic, feature), ``shape`` (topic,), ``embedding`` (obs, topic)
-        and, where learned, ``precision`` (feature,), each as one draw of one chain; the ``objective`` trace.
+        ``topics`` (topic, labels), ``weights`` (topic, feature), ``shape`` (topic,), ``embedding``
+        (obs, topic) and, where learned, ``precision`` (feature,), each as one draw of one chain; the trace
+        ``objective``.
     """
     if dtype not in DTYPES:
         raise ValueError(f"dtype must be 'float64' or 'float32', got {dtype!r}")

@@ -16,7 +16,7 @@ BLOCK_VALUES = 1 << 17
 
 
 SPARSE_BELOW = 0.05
-"""Share of entries of X that are not zero below which products go entry by entry: about break-even on a CPU."""
+"""Share of entries of X that are not zero below which products with it go entry by entry."""
 
 
 class Blocks(NamedTuple):

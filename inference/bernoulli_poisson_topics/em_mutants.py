@@ -6,17 +6,15 @@ from typing import Any, Literal, NamedTuple
 import jax.numpy as jnp
 
 from labelzoo.inference.bernoulli_poisson_topics.em_data import EMData
+from labelzoo.inference.bernoulli_poisson_topics.em_state import EMConfig, EMState, with_embedding
 from labelzoo.inference.bernoulli_poisson_topics.em_steps import (
-    EMConfig,
-    EMState,
     Step,
     expected_counts,
     update_shape,
     update_topics,
-    update_weights,
     with_counts,
-    with_embedding,
 )
+from labelzoo.inference.bernoulli_poisson_topics.em_weights import update_weights
 
 Array = Any
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln
 
 from labelzoo.inference.bernoulli_poisson_topics.em_data import EMData
-from labelzoo.inference.bernoulli_poisson_topics.em_steps import EMConfig, EMState
+from labelzoo.inference.bernoulli_poisson_topics.em_state import EMConfig, EMState
 
 Array = Any
 
@@ -41,7 +41,7 @@ def constant(state: EMState, data: EMData, config: EMConfig) -> Array:
         e0, f0 = config.shape_prior
         total += num_topics * (e0 * math.log(f0) - math.lgamma(e0))
     if config.precision_prior is None:
-        return total + 0.5 * num_topics * jnp.log(data.precision).sum(dtype=jnp.float64)
+        return total + 0.5 * num_topics * jnp.log(jnp.asarray(data.precision)).sum(dtype=jnp.float64)
     a, b = config.precision_prior
     end = a + num_topics / 2
     # (b + sum of squares / 2)^-end is kept relative to its value at 0.
@@ -55,7 +55,7 @@ def embedding_term(state: EMState, config: EMConfig) -> Array:
     (r - a) digamma(a) + lgamma(a) + a - r t - lgamma r - (s + e^-psi) u.
     """
     a, r = state.concentration, state.shape
-    log_mass = 0.0 if state.log_mass is None else state.log_mass
+    log_mass: Any = 0.0 if state.log_mass is None else state.log_mass
     expected = a * jnp.exp(jnp.logaddexp(log_mass, -state.psi) - state.log_rate)
     common = -r * (state.log_rate + state.psi) - gammaln(r) - expected
     if config.algorithm == "map":

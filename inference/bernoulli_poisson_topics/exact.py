@@ -39,8 +39,8 @@ def log_marginal_likelihood_exact(
     """Return log p(y_n | x_n, V, W, r) of every row by inclusion and exclusion.
 
     A positive contributes 1 - e^-lambda, so p(y_n) is a sum over subsets S of the positives of
-    (-1)^|S| E exp(-sum_k u_k t_k(S)), t_k(S) = sum over the observed zeros and S of v_kl, and each expectation
-    is prod_k (1 + e^psi_k t_k(S))^-r_k. Cost 2^positives x topics a row.
+    (-1)^|S| E exp(-sum_k u_k t_k(S)), t_k(S) = sum over the observed zeros and S of v_kl; each expectation is
+    prod_k (1 + e^psi_k t_k(S))^-r_k. Cost 2^positives x topics a row.
 
     Parameters
     ----------

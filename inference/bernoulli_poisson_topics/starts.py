@@ -188,7 +188,7 @@ def _normalised(topics: np.ndarray) -> np.ndarray:
 
 
 def _from_level(inputs: Mapping[str, Any], topics: np.ndarray, level: np.ndarray, shape: float) -> Start:
-    """Weights that give every row the linear predictor `level` (topic,), if a last column of ones allows it."""
+    """Weights that give every row the linear predictor `level` (topic,), if the last feature is one."""
     X = np.asarray(inputs["X"], float)
     weights = np.zeros((len(topics), X.shape[1]))
     if (X[:, -1] == 1.0).all():

@@ -20,14 +20,9 @@ from numpyro.infer.util import log_density
 from labelzoo.inference.bernoulli_poisson_topics.em import START_SHAPE, begin, em_config
 from labelzoo.inference.bernoulli_poisson_topics.em_data import EMData, em_data
 from labelzoo.inference.bernoulli_poisson_topics.em_mutants import MUTANTS
-from labelzoo.inference.bernoulli_poisson_topics.em_steps import (
-    STEPS,
-    EMConfig,
-    EMState,
-    Step,
-    prior_precision,
-    sweep,
-)
+from labelzoo.inference.bernoulli_poisson_topics.em_state import EMConfig, EMState
+from labelzoo.inference.bernoulli_poisson_topics.em_steps import STEPS, Step, sweep
+from labelzoo.inference.bernoulli_poisson_topics.em_weights import prior_precision
 from labelzoo.inference.bernoulli_poisson_topics.starts import make_start
 from labelzoo.inference.checks.stationarity import StationarityCase
 from labelzoo.models.bernoulli_poisson_topics import globals_prior, summed

@@ -1,9 +1,10 @@
 r"""Rung 0: draws of a claimed distribution follow the density that it claims.
 
 One Metropolis step with a symmetric proposal leaves a density q invariant and is reversible. So, if x
-follows q and x' is where the step from x ends, (x, x') and (x', x) have one law, and f(x') - f(x) is symmetric
-about zero for every function f, whether q is normalised or not, discrete or continuous, on a simplex or on
-the line. Over independent draws the differences d have random signs, and by Hoeffding's inequality
+follows q and x' is where the step from x ends, (x, x') and (x', x) have one law, and f(x') - f(x) is
+symmetric about zero for every function f, whether q is normalised or not, discrete or continuous, on a
+simplex or on the line. Over independent draws the differences d have random signs, and by Hoeffding's
+inequality
 
 .. math:: P\left(|\sum d| > t \sqrt{\sum d^2}\right) \le 2 e^{-t^2 / 2}
 
@@ -16,7 +17,6 @@ totals fixed. Continuous supports are treated in unconstrained coordinates.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -27,9 +27,9 @@ from numpyro.distributions import biject_to, constraints
 
 from labelzoo.inference.checks.programs import (
     ClaimError,
+    Program,
     State,
     base_support,
-    checked_jit,
     claim_of,
     inside,
     join_inputs,
@@ -44,7 +44,7 @@ ELEMENTS, FEWEST, MOST = 24_000, 160, 1600
 POOL_SHARE = 0.25
 """Share of the draws that only make proposals."""
 MOST_OUTSIDE = 0.05
-"""Largest share of draws at which the claim has no finite density (boundary values of float64)."""
+"""Largest share of draws, at any state, that the claim excludes: some underflow to a value of density 0."""
 STEPS = (1.0, 0.35)
 """Step sizes of the proposals, by turns (discrete sites step by whole differences)."""
 
@@ -110,7 +110,7 @@ def metropolis_change(key: Array, distribution: Any, draws: Array) -> tuple[Arra
         Sum over draws of the change d and of its square. Row 0 is that of the sum over the batch, which sees
         what is small in each element.
     outside : scalar
-        Share of batch elements of draws whose log density is not finite.
+        Share of batch elements of draws that the claim excludes.
     """
     ways = coordinates(distribution)
     size = int(draws.shape[0] * (1 - POOL_SHARE))
@@ -119,7 +119,8 @@ def metropolis_change(key: Array, distribution: Any, draws: Array) -> tuple[Arra
     tested, pool = u[:size], u[size:]
     proposed = ways.project(_proposal(propose_key, tested, pool, distribution.is_discrete))
     # One copy of the density in the program, mapped over the draws and where they may go.
-    target = jax.lax.map(lambda u: _log_target(distribution, ways, u), jnp.stack([tested, proposed]))
+    points = jnp.stack([tested, proposed])
+    target, impossible = jax.lax.map(lambda u: _log_target(distribution, ways, u), points)
     ratio = target[1] - target[0]
     ratio = jnp.where(jnp.isnan(ratio), -jnp.inf, ratio)
     taken = (-jax.random.exponential(accept_key, ratio.shape) < ratio)[..., None]
@@ -127,7 +128,7 @@ def metropolis_change(key: Array, distribution: Any, draws: Array) -> tuple[Arra
     start, end = (features(at, *_center_spread(pool), num_batch) for at in (tested, proposed))
     change = jnp.where(taken, end - start, 0.0).reshape(size, -1, start.shape[-1])
     change = jnp.concatenate([change.sum(1, keepdims=True), change], axis=1)
-    return change.sum(0), (change**2).sum(0), (~jnp.isfinite(target[0])).mean()
+    return change.sum(0), (change**2).sum(0), impossible[0].mean()
 
 
 def _center_spread(pool: Array) -> tuple[Array, Array]:
@@ -148,13 +149,19 @@ def _proposal(key: Array, tested: Array, pool: Array, is_discrete: bool) -> Arra
     return tested + step.reshape(-1, *[1] * (tested.ndim - 1)) * difference
 
 
-def _log_target(distribution: Any, ways: Coordinates, u: Array) -> Array:
+def _log_target(distribution: Any, ways: Coordinates, u: Array) -> tuple[Array, Array]:
+    """Return the log density in the coordinates, and which batch elements the claim cannot have drawn.
+
+    A draw that underflows to the edge of the support, where the density is infinite, can be drawn.
+    """
     value = ways.value(u)
-    density = distribution.log_prob(value) + ways.log_jacobian(u, value)
-    return jnp.where(inside(distribution, value), density, -jnp.inf)
+    density = distribution.log_prob(value)
+    within = inside(distribution, value)
+    impossible = jnp.isnan(density) | (density == -jnp.inf) | (~within & (density < jnp.inf))
+    return jnp.where(within, density + ways.log_jacobian(u, value), -jnp.inf), impossible
 
 
-@partial(checked_jit, static_argnames=("static", "given", "sites", "size"))
+@Program
 def drawn(
     arrays: list[Array],
     states: State,
@@ -195,7 +202,7 @@ def z_scores(total: Any, square: Any) -> np.ndarray:
 
 class Drawn(NamedTuple):
     """What `draw_blocks` found: draws (state, draw, ...) by site, largest z and its site, number of z-scores,
-    and the largest share of draws without a finite density."""
+    and the largest share of draws that the claim excludes."""
 
     draws: State
     largest: float
@@ -238,7 +245,7 @@ def pooled_z(total: np.ndarray, square: np.ndarray) -> np.ndarray:
 
 
 def z_limit(tests: int, families: int) -> float:
-    """Return the limit for `tests` scores in each of `families` checks: Hoeffding's bound, shared out evenly."""
+    """Return the limit for `tests` scores in each of `families` checks: Hoeffding's and the union bound."""
     return float(np.sqrt(2.0 * np.log(2.0 * max(tests, 1) * families / FAMILY_RATE)))
 
 
@@ -249,9 +256,8 @@ def check_draws(name: str, sites: tuple[str, ...], found: Drawn, families: int, 
     if found.largest > limit:
         found = again()
         repeated = " (repeated with four times the draws)"
-    # A draw on the boundary of float64 (a Dirichlet with tiny concentration) has an infinite density.
     passed = found.largest <= limit and found.outside < MOST_OUTSIDE
     detail = f"largest of {found.tests} z-scores at {found.site}{repeated}"
     if found.outside >= MOST_OUTSIDE:
-        detail += f"; {100 * found.outside:.0f} % of the draws have no finite density under the claim"
+        detail += f"; {100 * found.outside:.0f} % of the draws at some state are excluded by the claim"
     return CheckResult(name, "draws", ",".join(sites), passed, found.largest, limit, detail)

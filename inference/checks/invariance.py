@@ -7,7 +7,6 @@ shares no code with the kernel.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -18,8 +17,9 @@ from numpyro.distributions import biject_to
 
 from labelzoo.inference.checks.draws import z_limit, z_scores
 from labelzoo.inference.checks.programs import (
+    TRACING,
+    Program,
     State,
-    checked_jit,
     claim_log_prob,
     claim_of,
     join_inputs,
@@ -60,11 +60,12 @@ class Free:
 def layout(view: Any, inputs: Mapping[str, Any], sites: tuple[str, ...]) -> Free:
     """Read the supports of the block off one trace of its view."""
     seeded = numpyro.handlers.seed(view, jax.random.key(0))
-    trace = numpyro.handlers.trace(seeded).get_trace(**inputs)
+    with TRACING:
+        trace = numpyro.handlers.trace(seeded).get_trace(**inputs)
     return Free(tuple((site, biject_to(trace[site]["fn"].support)) for site in sites))
 
 
-@partial(checked_jit, static_argnames=("static", "given", "sites", "free", "sweeps"))
+@Program
 def population(
     arrays: list[Array],
     states: State,
@@ -120,7 +121,7 @@ def _evolve(key: Array, log_target: Any, particles: Array, sweeps: int) -> Array
     return points
 
 
-@partial(checked_jit, static_argnames=("static", "kernel", "sites"))
+@Program
 def stepped(
     arrays: list[Array], states: State, blocks: State, keys: Array, *, static: Any, kernel: Any, sites: Any
 ) -> tuple[State, Array]:

@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ from rich.console import Console
 
 from labelzoo.inference.checks.report import CheckReport
 from labelzoo.inference.checks.rungs import (
+    Rows,
     Setting,
     enumeration_rung,
     stationarity_rung,
@@ -20,6 +22,9 @@ from labelzoo.inference.checks.states import data_cases
 from labelzoo.inference.update import Update
 from labelzoo.models import registry
 from labelzoo.models.spec import ModelSpec
+
+THREADS = 2
+"""Views checked side by side: compilation leaves Python's lock."""
 
 
 def check(
@@ -83,7 +88,7 @@ def check(
             max(2 * len(chosen), 1),
             tier == "full",
         )
-        parts = [update_rungs(update, setting, say) for update in chosen]
+        parts = all_updates(chosen, setting, say)
         parts += [stationarity_rung(case, setting, say) for case in find_cases(entry.spec, "stationarity")]
         parts += [enumeration_rung(case, setting, say) for case in find_cases(entry.spec, "enumeration")]
     checks = tuple(row for part in parts for row in part[0])
@@ -91,6 +96,20 @@ def check(
     return CheckReport(
         entry.spec.name, checks, mutants, _notes(entry.spec, chosen), time.perf_counter() - start
     )
+
+
+def all_updates(updates: tuple[Update, ...], setting: Setting, say: Callable[[str], None]) -> list[Rows]:
+    """Run the updates of each view one after another, and two views at a time."""
+    views = list(dict.fromkeys(update.view for update in updates))
+
+    def one(view: str) -> list[tuple[int, Rows]]:
+        with jax.enable_x64(True):
+            own = [(i, update) for i, update in enumerate(updates) if update.view == view]
+            return [(i, update_rungs(update, setting, say)) for i, update in own]
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        rows = [row for part in pool.map(one, views) for row in part]
+    return [rows_of_update for _, rows_of_update in sorted(rows, key=lambda row: row[0])]
 
 
 def find_cases(spec: ModelSpec, kind: str) -> tuple[Any, ...]:

@@ -5,9 +5,8 @@ Views may differ by one constant (a base measure), so the difference of the two 
 between states.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 
-from labelzoo.inference.checks.programs import State, checked_jit, log_joint, split_inputs
+from labelzoo.inference.checks.programs import Program, State, log_joint, split_inputs
 from labelzoo.inference.checks.report import CheckResult
 from labelzoo.models.spec import ModelSpec
 
@@ -121,7 +120,7 @@ def whole_numbers(lower: int, upper: int) -> Nodes:
     return Nodes(values, np.zeros(len(values)))
 
 
-@partial(checked_jit, static_argnames=("static", "view"))
+@Program
 def log_marginals(
     arrays: list[Array], states: State, values: State, log_weights: Array, *, static: Any, view: Any
 ) -> Array:
@@ -134,7 +133,7 @@ def log_marginals(
         state, nodes, weights = arguments
         count = weights.shape[0]
         full = {name: jnp.broadcast_to(value, (count, *jnp.shape(value))) for name, value in state.items()}
-        value, _ = log_joint.__wrapped__(arrays, {**full, **nodes}, static=static, view=view)
+        value, _ = log_joint.function(arrays, {**full, **nodes}, static=static, view=view)
         return logsumexp(value + weights)
 
     return jax.lax.map(one, (states, values, log_weights))
@@ -155,7 +154,9 @@ def joint_grid(grid: Grid) -> tuple[State, np.ndarray]:
     return values, np.sum(weights, axis=0)
 
 
-def marginals(view: Any, inputs: Inputs, states: list[Mapping[str, Any]], grids: list[Grid]) -> np.ndarray:
+def marginals(
+    view: Any, inputs: Inputs, states: Sequence[Mapping[str, Any]], grids: Sequence[Grid]
+) -> np.ndarray:
     """Return the log density of `view` with the sites of the grids summed out, at each state."""
     arrays, static = split_inputs(inputs)
     pairs = [joint_grid(grid) if grid else ({}, np.zeros(1)) for grid in grids]

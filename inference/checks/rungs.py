@@ -21,7 +21,7 @@ from labelzoo.inference.checks.identity import (
 )
 from labelzoo.inference.checks.invariance import check_kernel, populate
 from labelzoo.inference.checks.marginal import EnumerationCase, check_marginal, spread
-from labelzoo.inference.checks.programs import ClaimError, State, claim_of
+from labelzoo.inference.checks.programs import TRACING, ClaimError, State, claim_of
 from labelzoo.inference.checks.report import CheckResult, Kind, MutantResult
 from labelzoo.inference.checks.states import DataCase, states_of
 from labelzoo.inference.checks.stationarity import (
@@ -46,7 +46,7 @@ class Setting(NamedTuple):
     spec: ModelSpec
     cases: list[DataCase]
     states: dict[tuple[str, str], State]
-    count: int
+    num_states: int
     seed: int
     families: int
     full: bool
@@ -58,7 +58,7 @@ def states_for(setting: Setting, view: str, case: DataCase) -> State:
     if place not in setting.states:
         program = setting.spec.views[view]
         setting.states[place] = states_of(
-            program, case.inputs, setting.count, setting.seed, prior=setting.full
+            program, case.inputs, setting.num_states, setting.seed, prior=setting.full
         )
     return setting.states[place]
 
@@ -148,7 +148,8 @@ def prepare(update: Update, setting: Setting) -> tuple[list[Bench], Drawn | None
 def has_sampler(update: Update, states: State, case: DataCase) -> bool:
     """Return whether the claim is a distribution that can be drawn from."""
     state = {site: jax.numpy.asarray(value[0]) for site, value in states.items()}
-    claim = claim_of(update.given, state, case.inputs, update.sites)
+    with TRACING:
+        claim = claim_of(update.given, state, case.inputs, update.sites)
     if not isinstance(claim, Mapping):
         return False
     try:
@@ -228,25 +229,35 @@ def killer(
 
 
 def stationarity_rung(case: StationarityCase, setting: Setting, say: Say) -> Rows:
-    """Check the gradient at the fixed point under each data set; planted faults must leave one."""
+    """Check the gradient at the fixed point; planted faults must leave one.
+
+    The fast tier takes the last data set (complete labels), the full tier all of them.
+    """
     say(f"{setting.spec.name}: {case.name}")
+    cases = setting.cases if setting.full else setting.cases[-1:]
     try:
-        results = [check_stationarity(case, data.inputs, data.name) for data in setting.cases]
+        results = [check_stationarity(case, data.inputs, data.name) for data in cases]
         check = max(results, key=lambda result: result.statistic)
     except Exception as error:
         detail = f"{case.name}: could not be evaluated: {type(error).__name__}: {error}"
         check = CheckResult(case.engine, "stationarity", "", False, np.inf, 0.0, detail)
-    mutants = []
-    for name, fixed_point in case.mutants:
-        killed = any(largest_gradient(case, fixed_point, d.inputs)[0] > MUTANT_FLOOR for d in setting.cases)
-        mutants.append(MutantResult(case.engine, name, "stationarity" if killed else None))
-    return [check], mutants
+    return [check], [_stationarity_mutant(case, mutant, cases) for mutant in case.mutants]
+
+
+def _stationarity_mutant(
+    case: StationarityCase, mutant: tuple[str, Any], cases: list[DataCase]
+) -> MutantResult:
+    name, fixed_point = mutant
+    try:
+        killed = any(largest_gradient(case, fixed_point, data.inputs)[0] > MUTANT_FLOOR for data in cases)
+    except Exception as error:
+        name, killed = f"{name} (does not run: {type(error).__name__}: {first_line(error)})", False
+    return MutantResult(case.engine, name, "stationarity" if killed else None)
 
 
 def enumeration_rung(case: EnumerationCase, setting: Setting, say: Say) -> Rows:
     """Check that one view marginalises to another, and that wrong versions of it do not."""
     say(f"{setting.spec.name}: {case.name}")
-    views = setting.spec.views
     try:
         check = check_marginal(case, setting.spec, setting.seed)
     except Exception as error:
@@ -254,10 +265,16 @@ def enumeration_rung(case: EnumerationCase, setting: Setting, say: Say) -> Rows:
         check = CheckResult(
             case.name, "enumeration", ",".join(case.sites), False, np.inf, case.threshold, detail
         )
-    mutants = []
-    for name, program in case.mutants:
-        worst, _ = spread(case, program, views[case.view_to], setting.seed)
-        # Far above the limit, so that a quadrature error cannot pass for the fault.
-        killed = worst > 100 * case.threshold
-        mutants.append(MutantResult(case.name, name, "enumeration" if killed else None))
-    return [check], mutants
+    return [check], [_enumeration_mutant(case, mutant, setting) for mutant in case.mutants]
+
+
+def _enumeration_mutant(case: EnumerationCase, mutant: tuple[str, Any], setting: Setting) -> MutantResult:
+    name, program = mutant
+    try:
+        worst, _ = spread(case, program, setting.spec.views[case.view_to], setting.seed)
+    except Exception as error:
+        reason = f"does not run: {type(error).__name__}: {first_line(error)}"
+        return MutantResult(case.name, f"{name} ({reason})", None)
+    # Far above the limit, so that a quadrature error cannot pass for the fault.
+    killed = worst > 100 * case.threshold
+    return MutantResult(case.name, name, "enumeration" if killed else None)

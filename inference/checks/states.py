@@ -10,7 +10,6 @@ the samplers of most sites need not be compiled; on request a quarter of the sta
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -21,10 +20,11 @@ from numpyro.distributions import biject_to, constraints
 
 from labelzoo.data import LabelData
 from labelzoo.inference.checks.programs import (
+    TRACING,
     ClaimError,
+    Program,
     State,
     base_support,
-    checked_jit,
     join_inputs,
     log_joint,
     split_inputs,
@@ -168,7 +168,8 @@ def latent_supports(view: Any, inputs: Mapping[str, Any]) -> dict[str, Support]:
             supports[name] = Support(None, site["fn"].support, bool(site["fn"].is_discrete))
         return {name: site["value"] for name, site in sites.items()}
 
-    shapes = jax.eval_shape(read, jax.random.key(0))
+    with TRACING:
+        shapes = jax.eval_shape(read, jax.random.key(0))
     out = {name: support._replace(like=shapes[name]) for name, support in supports.items()}
     return {name: support for name, support in out.items() if _can_be_placed(support)}
 
@@ -185,7 +186,7 @@ def _can_be_placed(support: Support) -> bool:
     return True
 
 
-@partial(checked_jit, static_argnames=("static", "view"))
+@Program
 def drawn_states(arrays: Any, values: State, keys: Any, *, static: Any, view: Any) -> State:
     """Draw the sites of `view` that are not in `values`, given those that are; leaves (state, ...)."""
 

@@ -73,5 +73,6 @@ def largest_gradient(
 def check_stationarity(case: StationarityCase, inputs: Mapping[str, Any], data: str) -> CheckResult:
     """Check that the gradient vanishes where the engine stops."""
     worst, where = largest_gradient(case, case.fixed_point, inputs)
-    detail = f"{case.name}: largest gradient at the fixed point is that of {where or 'the parameter'} ({data} data)"
+    place = f" (of {where})" if where else ""
+    detail = f"{case.name}: largest gradient at the fixed point{place}, {data} data"
     return CheckResult(case.engine, "stationarity", where, worst < THRESHOLD, worst, THRESHOLD, detail)

@@ -150,7 +150,8 @@ def compare(
         say(f"{name}: running")
         trees[name] = engine(spec, train, rng_key=seed, **own)
         clock.done(name)
-    summaries, names = {}, []
+    summaries: dict[str, Moments] = {}
+    names: list[str] = []
     for name, tree in trees.items():
         values, names = evaluate(spec, tree, inputs)
         summaries[name] = moments(values)

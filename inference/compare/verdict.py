@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from arviz_stats.base import array_stats
+from arviz_stats.base.array import array_stats
 from scipy.stats import norm
 
 Array = Any
@@ -70,7 +70,7 @@ class Difference(NamedTuple):
         Median of engine sd / reference sd; None for a point.
     worst : int
         Index of the functional with the largest difference.
-    count : int
+    num_functionals : int
         Functionals compared.
     """
 
@@ -79,7 +79,7 @@ class Difference(NamedTuple):
     max_z: float | None
     sd_ratio: float | None
     worst: int
-    count: int
+    num_functionals: int
 
 
 def difference(engine: Moments, reference: Moments, kind: str) -> Difference:
@@ -113,16 +113,16 @@ def verdict(
     if kind == "point":
         return (
             f"approximation: a point, up to {found.max_difference:.2g} posterior sd from {name} "
-            f"over {found.count} functionals"
+            f"over {found.num_functionals} functionals"
         )
     if kind == "bound":
         return (
             f"approximation: means up to {found.max_difference:.2g} posterior sd from {name}, "
-            f"sds {found.sd_ratio:.2g} times its own (median of {found.count})"
+            f"sds {found.sd_ratio:.2g} times its own (median of {found.num_functionals})"
         )
     if not _converged(engine):
         return f"no verdict: this engine not converged (R-hat {np.nanmax(engine.rhat):.3f})"
-    limit = norm.isf(FALSE_ALARM / (2 * found.count))
+    limit = norm.isf(FALSE_ALARM / (2 * found.num_functionals))
     if found.max_z is not None and found.max_z > limit:
         return (
             f"refuted: differs from {name} by {found.max_difference:.2g} posterior sd "
@@ -131,7 +131,7 @@ def verdict(
     if found.upper is not None and found.upper < AGREE_SD:
         return (
             f"agrees with {name}: |difference| < {found.upper:.2g} posterior sd "
-            f"(95 % limit, {found.count} functionals)"
+            f"(95 % limit, {found.num_functionals} functionals)"
         )
     return (
         f"no difference from {name} seen, but the Monte Carlo error only excludes |difference| > "

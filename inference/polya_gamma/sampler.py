@@ -100,8 +100,8 @@ def sample_polya_gamma(
     backend : {"auto", "jax", "augax"}
         ``jax`` runs on every device in float32 and float64 and is exact, but for a law error below 8e-7 in
         the distribution function where ``b exp(-sqrt(c^2 + 4)) > 1.15``. ``augax`` is a C++ kernel for CPU
-        and float64 (a plain normal above b = 50, its only faster regime); where it is wrong in law the draws
-        come from ``jax``, and its stream under ``vmap`` is not that of a loop. ``auto`` is ``jax``.
+        and float64, faster only at b = 1 and above b = 50 (a plain normal there); where it is wrong in law
+        the draws come from ``jax``, and its stream under ``vmap`` is not that of a loop. ``auto`` is ``jax``.
 
     Returns
     -------

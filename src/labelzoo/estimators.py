@@ -129,11 +129,13 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the posterior mean of P(label = 1): float (row, labels)."""
-        return mean_prob(self.trace_, self._rows(X))
+        rows = self._rows(X)
+        return mean_prob(self.trace_, rows)
 
     def predict_samples(self, X: Any, num_draws: int | None = None) -> np.ndarray:
         """Return P(label = 1) draw by draw: float (sample, row, labels)."""
-        array = label_prob(self.trace_, self._rows(X), num_draws=num_draws)
+        rows = self._rows(X)
+        array = label_prob(self.trace_, rows, num_draws=num_draws)
         return array.values.reshape(-1, array.sizes["obs"], array.sizes["labels"])
 
     def predict(self, X: Any) -> Any:

@@ -69,7 +69,7 @@ def test_constants_are_left_out() -> None:
 
 
 def test_the_false_alarm_rate_holds() -> None:
-    """A hundred comparisons of equal laws at a family-wise rate of .001 each."""
-    texts = [sentence("mcmc", draws(count=500, seed=s), draws(count=500, seed=s + 999)) for s in range(100)]
-    assert sum(text.startswith("no verdict") for text in texts) < 10
+    """Thirty comparisons of equal laws at a family-wise rate of .001 each."""
+    texts = [sentence("mcmc", draws(count=500, seed=s), draws(count=500, seed=s + 999)) for s in range(30)]
+    assert sum(text.startswith("no verdict") for text in texts) < 5
     assert sum(is_refuted(text) for text in texts) <= 1
