@@ -52,7 +52,7 @@ class PositivePoissons(Distribution):
         Logarithms of the rates.
     """
 
-    arg_constraints = {"log_rate": constraints.independent(constraints.real, 1)}
+    arg_constraints = {"log_rate": constraints.real}
     support = constraints.independent(constraints.nonnegative_integer, 1)
     pytree_data_fields = ("log_rate",)
 

@@ -74,14 +74,13 @@ def check(
     if states < 4:
         raise ValueError(f"states must be at least 4, got {states}")
     start = time.perf_counter()
-    entry = registry.get(model)
-    chosen = tuple(entry.updates if updates is None else updates)
-    _require_views(entry.spec, chosen)
+    spec, chosen = _model_and_updates(model, updates)
+    _require_views(spec, chosen)
     say = _speaker(progress)
     with jax.enable_x64(True):
         setting = Setting(
-            entry.spec,
-            data_cases(entry.spec, seed),
+            spec,
+            data_cases(spec, seed),
             {},
             states * (4 if tier == "full" else 1),
             seed,
@@ -89,12 +88,12 @@ def check(
             tier == "full",
         )
         parts = all_updates(chosen, setting, say)
-        parts += [stationarity_rung(case, setting, say) for case in find_cases(entry.spec, "stationarity")]
-        parts += [enumeration_rung(case, setting, say) for case in find_cases(entry.spec, "enumeration")]
+        parts += [stationarity_rung(case, setting, say) for case in find_cases(spec, "stationarity")]
+        parts += [enumeration_rung(case, setting, say) for case in find_cases(spec, "enumeration")]
     checks = tuple(row for part in parts for row in part[0])
     mutants = tuple(row for part in parts for row in part[1])
     return CheckReport(
-        entry.spec.name, checks, mutants, _notes(entry.spec, chosen), time.perf_counter() - start
+        spec.name, checks, mutants, _notes(spec, chosen), time.perf_counter() - start
     )
 
 
@@ -120,6 +119,16 @@ def find_cases(spec: ModelSpec, kind: str) -> tuple[Any, ...]:
     if importlib.util.find_spec(f"{package}.{kind}") is None:
         return ()
     return tuple(importlib.import_module(f"{package}.{kind}").CASES)
+
+
+def _model_and_updates(
+    model: str | ModelSpec, updates: Iterable[Update] | None
+) -> tuple[ModelSpec, tuple[Update, ...]]:
+    """Return the card and its updates; a card that comes with its updates need not be registered."""
+    if isinstance(model, ModelSpec) and updates is not None:
+        return model, tuple(updates)
+    entry = registry.get(model)
+    return entry.spec, tuple(entry.updates if updates is None else updates)
 
 
 def _require_views(spec: ModelSpec, updates: Iterable[Update]) -> None:
