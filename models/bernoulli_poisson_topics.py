@@ -46,8 +46,13 @@ def globals_prior(
     shape_prior: tuple[float, float],
     precision: Array | None,
     precision_prior: tuple[float, float] | None,
+    feature_mean: Array | None = None,
+    feature_scale: Array | None = None,
 ) -> tuple[Array, Array, Array]:
     """Sample what all views share: topics V, weights W, shapes r (and precisions tau).
+
+    `feature_mean` and `feature_scale` say how `X` was standardised; prediction needs them, the program
+    does not.
 
     Returns
     -------

@@ -27,23 +27,38 @@ SETTINGS: dict[str, Any] = {
     "precision_prior": None,
     "intercept": True,
     "intercept_precision": 0.01,
+    "standardize": None,
     "scale_rows": True,
 }
 """Defaults: topic_concentration None means min(.01, 1 / labels); shape None means drawn from its prior;
 prior_scale is the prior standard deviation of the linear predictor; precision_prior (a, b) learns one
-precision a feature (ARD)."""
+precision a feature (ARD); standardize None centres and scales dense features unless they are all 0 or 1,
+and leaves sparse ones alone; scale_rows then gives every row unit length."""
 
 
-def design_matrix(X: Any, *, intercept: bool, scale_rows: bool) -> Array:
-    """Return rows of unit length (if `scale_rows`) with a last column of ones (if `intercept`)."""
+def design_matrix(
+    X: Any, *, intercept: bool, scale_rows: bool, mean: Array | None = None, scale: Array | None = None
+) -> Array:
+    """Return standardised rows, of unit length if `scale_rows`, with a last column of ones if `intercept`."""
+    if mean is not None and scale is not None:
+        X = (X - mean[: X.shape[1]]) / scale[: X.shape[1]]
     if scale_rows:
         norm = jnp.sqrt((X**2).sum(axis=1, keepdims=True))
         X = X / jnp.where(norm > 0, norm, 1.0)
     return jnp.concatenate([X, jnp.ones((X.shape[0], 1), X.dtype)], axis=1) if intercept else jnp.asarray(X)
 
 
-def prepare(data: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+def prepare(
+    data: Any, settings: Mapping[str, Any], constants: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Return the arguments of every view for `data` (LabelData).
+
+    Parameters
+    ----------
+    data : LabelData
+    settings : mapping
+    constants : mapping or None
+        What `constants` returned for the training rows, when `data` are new rows to score.
 
     Raises
     ------
@@ -51,11 +66,15 @@ def prepare(data: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
         If a setting is out of range, or the dense features would pass the memory cap.
     """
     _check_settings(settings, data.num_labels)
+    if data.has_missing_features:
+        raise ValueError("X has missing features (NaN), which this model does not fill in: impute them first")
     size = 8 * data.num_rows * (data.num_features + 1)
     if size > MAX_DENSE_BYTES:
         raise ValueError(f"X: dense features take {size / 2**30:.1f} GiB; pass fewer rows or features")
     raw = data.X if isinstance(data.X, np.ndarray) else data.X.toarray()
-    X = design_matrix(jnp.asarray(raw), intercept=settings["intercept"], scale_rows=settings["scale_rows"])
+    mean, scale = _standardization(data, settings) if constants is None else _stored(constants)
+    options = {"intercept": settings["intercept"], "scale_rows": settings["scale_rows"]}
+    X = design_matrix(jnp.asarray(raw), mean=mean, scale=scale, **options)
     positives, negatives = list_cells(data)
     eta = settings["topic_concentration"]
     learned = settings["precision_prior"]
@@ -70,7 +89,32 @@ def prepare(data: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
         "shape_prior": tuple(float(v) for v in settings["shape_prior"]),
         "precision": None if learned is not None else _fixed_precision(X, settings),
         "precision_prior": None if learned is None else tuple(float(v) for v in learned),
+        "feature_mean": mean,
+        "feature_scale": scale,
     }
+
+
+def _standardization(data: Any, settings: Mapping[str, Any]) -> tuple[Array | None, Array | None]:
+    """Return mean and sd of the features, one for the intercept's column added, or (None, None)."""
+    wanted = settings["standardize"]
+    dense = isinstance(data.X, np.ndarray)
+    if wanted is None:
+        wanted = dense and not np.isin(data.X, (0.0, 1.0)).all()
+    if not wanted:
+        return None, None
+    if not dense:
+        raise ValueError(
+            "standardize=True would densify the sparse features; scale them yourself or pass an array"
+        )
+    mean, sd = data.X.mean(axis=0), data.X.std(axis=0)
+    sd = np.where(sd > 1e-12 * (1 + np.abs(mean)), sd, 1.0)
+    if settings["intercept"]:
+        mean, sd = np.append(mean, 0.0), np.append(sd, 1.0)
+    return jnp.asarray(mean), jnp.asarray(sd)
+
+
+def _stored(constants: Mapping[str, Any]) -> tuple[Array | None, Array | None]:
+    return constants.get("feature_mean"), constants.get("feature_scale")
 
 
 def _fixed_precision(X: Array, settings: Mapping[str, Any]) -> Array:
@@ -97,8 +141,13 @@ def _check_settings(settings: Mapping[str, Any], num_labels: int) -> None:
 
 
 def constants(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fixed prior precisions, kept with the posterior."""
-    return {} if inputs["precision"] is None else {"prior_precision": inputs["precision"]}
+    """Return the fixed prior precisions and the standardisation, kept with the posterior."""
+    kept = {
+        "prior_precision": inputs["precision"],
+        "feature_mean": inputs["feature_mean"],
+        "feature_scale": inputs["feature_scale"],
+    }
+    return {name: value for name, value in kept.items() if value is not None}
 
 
 def predict(draw: Mapping[str, Any], X_new: Array, constants: Mapping[str, Any]) -> Array:
@@ -107,7 +156,9 @@ def predict(draw: Mapping[str, Any], X_new: Array, constants: Mapping[str, Any])
     Exact with u integrated out. Cost 40 rows x labels x topics flops; the topics are scanned, so memory
     is (row, labels).
     """
-    X = design_matrix(X_new, intercept=constants["intercept"], scale_rows=constants["scale_rows"])
+    mean, scale = _stored(constants)
+    options = {"intercept": constants["intercept"], "scale_rows": constants["scale_rows"]}
+    X = design_matrix(X_new, mean=mean, scale=scale, **options)
     psi = X @ draw["weights"].T
     log_topics = jnp.log(draw["topics"])
 
@@ -269,6 +320,8 @@ spec = ModelSpec(
         "shape": ("topic",),
         "precision": ("feature",),
         "prior_precision": ("feature",),
+        "feature_mean": ("feature",),
+        "feature_scale": ("feature",),
         "embedding": ("obs", "topic"),
     },
     functionals=functionals,

@@ -73,8 +73,10 @@ def design_matrix(X: Array, *, intercept: bool) -> Array:
     return jnp.concatenate([X, jnp.ones((X.shape[0], 1), X.dtype)], axis=1) if intercept else jnp.asarray(X)
 
 
-def prepare(data: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of every view for `data` (LabelData).
+def prepare(
+    data: Any, settings: Mapping[str, Any], constants: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the arguments of every view for `data` (LabelData); `constants` are not needed here.
 
     Raises
     ------

@@ -36,7 +36,9 @@ MAX_DENSE_BYTES = 2**31
 """Largest dense array that a model prepares without being asked for more (2 GiB)."""
 
 
-def prepare_dense(data: Any, settings: Mapping[str, Any]) -> Inputs:
+def prepare_dense(
+    data: Any, settings: Mapping[str, Any], constants: Mapping[str, Any] | None = None
+) -> Inputs:
     """Return ``X``, ``Y``, ``observed`` as dense arrays beside the settings: for plain programs.
 
     Parameters
@@ -45,6 +47,8 @@ def prepare_dense(data: Any, settings: Mapping[str, Any]) -> Inputs:
         Rows to condition on.
     settings : mapping
         The program's settings, passed through.
+    constants : mapping or None
+        Not needed here.
 
     Returns
     -------
@@ -92,7 +96,8 @@ class ModelSpec:
         `X_new` is a dense (row, feature) array of raw features, `constants` is what `constants` returned.
         Must be traceable by JAX.
     prepare : callable
-        ``prepare(data, settings) -> inputs``: the keyword arguments of every view.
+        ``prepare(data, settings, constants=None) -> inputs``: the keyword arguments of every view. When
+        new rows are scored, `constants` is what the function below returned for the training rows.
     constants : callable
         ``constants(inputs) -> dict`` of arrays that prediction needs besides the draws and the settings.
     settings : mapping
@@ -123,7 +128,7 @@ class ModelSpec:
     name: str
     views: Mapping[str, View]
     predict: Callable[..., Any]
-    prepare: Callable[[Any, Mapping[str, Any]], Inputs] = prepare_dense
+    prepare: Callable[..., Inputs] = prepare_dense
     constants: Callable[[Inputs], dict[str, Any]] = lambda inputs: {}
     settings: Mapping[str, Any] = field(default_factory=dict)
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -140,7 +140,7 @@ def compare(
     train, held_out = _split(data, test, test_fraction, seed)
     with jax.enable_x64(True):
         inputs = spec.prepare(train, spec.resolve(settings))
-        test_inputs = spec.prepare(held_out, spec.resolve(settings))
+        test_inputs = spec.prepare(held_out, spec.resolve(settings), spec.constants(inputs))
     clock = _Budget(budget, found)
     trees: dict[str, xr.DataTree] = {}
     say = progress or (lambda message: None)
