@@ -1,6 +1,5 @@
 """Run any NumPyro kernel on a model's inputs and time compilation apart from sampling."""
 
-import itertools
 import time
 from typing import Any
 
@@ -10,6 +9,7 @@ from numpyro.infer import MCMC
 
 from labelzoo.inference.compile_time import compile_clock
 from labelzoo.inference.engine import EngineResult
+from labelzoo.inference.run_chunks import sample_in_chunks
 
 MCMC_OPTIONS: dict[str, Any] = {
     "num_warmup": 500,
@@ -57,7 +57,8 @@ def run_mcmc(
         Field name to ``sample_stats`` name.
     max_seconds : float or None
         Stop between chunks of a tenth of `num_samples` once so many seconds have passed, compilation and
-        warm-up included; the number of draws then depends on the machine.
+        warm-up included (a warm-up that takes longer is cut, and one chunk drawn); the number of draws then
+        depends on the machine.
     drop : tuple of str
         Sites not to keep.
 
@@ -81,82 +82,57 @@ def run_mcmc(
             raise ValueError(f"{name} must be an integer of at least {low}, got {value!r}")
     if max_seconds is not None and chain_method != "vectorized":
         raise ValueError(f"max_seconds needs chain_method='vectorized', got {chain_method!r}")
-    chunk = num_samples if max_seconds is None else max(1, -(-num_samples // CHUNKS))
-    mcmc = MCMC(
-        kernel,
-        num_warmup=int(num_warmup),
-        num_samples=int(chunk * thinning),
-        num_chains=int(num_chains),
-        thinning=int(thinning),
-        chain_method=chain_method,
-        progress_bar=progress,
-    )
+    counts = {"num_warmup": int(num_warmup), "num_chains": int(num_chains), "thinning": int(thinning)}
     start = time.perf_counter()
     with compile_clock() as clock:
         if max_seconds is None:
-            parts = [_run(mcmc, rng_key, stats, inputs, rename or {})]
+            mcmc = MCMC(
+                kernel,
+                num_samples=int(num_samples * thinning),
+                chain_method=chain_method,
+                progress_bar=progress,
+                **counts,
+            )
+            draws, fields = _run(mcmc, rng_key, stats, inputs)
         else:
-            parts = _run_in_chunks(mcmc, rng_key, stats, inputs, rename or {}, num_samples, max_seconds)
+            draws, fields, num_warmup = sample_in_chunks(
+                kernel,
+                inputs,
+                rng_key=rng_key,
+                num_samples=int(num_samples),
+                chunk=-(-int(num_samples) // CHUNKS),
+                max_seconds=float(max_seconds),
+                fields=stats,
+                progress=progress,
+                **counts,
+            )
     elapsed, compile_seconds = time.perf_counter() - start, clock.seconds()
-    draws, sample_stats = (
-        {
-            name: np.concatenate([part[i][name] for part in parts], axis=1)[:, :num_samples]
-            for name in parts[0][i]
-        }
-        for i in (0, 1)
-    )
     draws = {name: value for name, value in draws.items() if name not in drop}
     _refuse_non_finite(draws)
     return EngineResult(
         draws=draws,
-        sample_stats=sample_stats,
+        sample_stats=_flat_stats(fields, rename or {}),
         compile_seconds=compile_seconds,
         run_seconds=max(elapsed - compile_seconds, 0.0),
         attrs={"num_warmup": num_warmup, "thinning": thinning},
     )
 
 
-def _run_in_chunks(
-    mcmc: MCMC,
-    rng_key: Any,
-    stats: tuple[str, ...],
-    inputs: dict[str, Any],
-    rename: dict[str, str],
-    num_samples: int,
-    max_seconds: float,
-) -> list[Any]:
-    """Warm up and sample in runs of one length, which compile once; look at the clock between them."""
-    start = time.perf_counter()
-    keys = rng_key if mcmc.num_chains == 1 else jax.random.split(rng_key, mcmc.num_chains)
-    mcmc.post_warmup_state = mcmc.sampler.init(keys, mcmc.num_warmup, None, (), inputs)
-    warm_up = -(-mcmc.num_warmup // mcmc.num_samples)
-    parts: list[Any] = []
-    for run in itertools.count():
-        part = _run(mcmc, mcmc.post_warmup_state.rng_key, stats, inputs, rename)
-        mcmc.post_warmup_state = mcmc.last_state
-        if run >= warm_up:
-            parts.append(part)
-            done = len(parts) * mcmc.num_samples >= num_samples * mcmc.thinning
-            if done or time.perf_counter() - start > max_seconds:
-                break
-    return parts
-
-
 def _run(
-    mcmc: MCMC, rng_key: Any, stats: tuple[str, ...], inputs: dict[str, Any], rename: dict[str, str]
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    mcmc: MCMC, rng_key: Any, stats: tuple[str, ...], inputs: dict[str, Any]
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     mcmc.run(rng_key, extra_fields=stats, **inputs)
     jax.block_until_ready(mcmc.last_state)
     draws = {name: np.asarray(value) for name, value in mcmc.get_samples(group_by_chain=True).items()}
-    return draws, _collect_stats(mcmc, rename)
+    return draws, mcmc.get_extra_fields(group_by_chain=True)
 
 
-def _collect_stats(mcmc: MCMC, rename: dict[str, str]) -> dict[str, np.ndarray]:
-    collected: dict[str, np.ndarray] = {}
-    for name, value in mcmc.get_extra_fields(group_by_chain=True).items():
+def _flat_stats(fields: dict[str, Any], rename: dict[str, str]) -> dict[str, np.ndarray]:
+    flat: dict[str, np.ndarray] = {}
+    for name, value in fields.items():
         for leaf, array in (value if isinstance(value, dict) else {name: value}).items():
-            collected[rename.get(leaf, leaf.rsplit(".", 1)[-1])] = np.asarray(array)
-    return collected
+            flat[rename.get(leaf, leaf.rsplit(".", 1)[-1])] = np.asarray(array)
+    return flat
 
 
 def _refuse_non_finite(draws: dict[str, np.ndarray]) -> None:

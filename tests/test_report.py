@@ -238,5 +238,5 @@ def test_best_sampler_prefers_the_smallest_rhat() -> None:
 
 def test_symbol_names() -> None:
     assert symbol_name("🐝") == "honeybee"
-    assert symbol_name("👩‍🚀") == "woman + rocket"
+    assert symbol_name("👩‍🚀") == "woman + rocket" and symbol_name("🇬🇵") == "flag GP"
     assert symbol_name("row 3") == "" and symbol_name("é") == "" and symbol_name("") == ""

@@ -92,9 +92,7 @@ def check(
         parts += [enumeration_rung(case, setting, say) for case in find_cases(spec, "enumeration")]
     checks = tuple(row for part in parts for row in part[0])
     mutants = tuple(row for part in parts for row in part[1])
-    return CheckReport(
-        spec.name, checks, mutants, _notes(spec, chosen), time.perf_counter() - start
-    )
+    return CheckReport(spec.name, checks, mutants, _notes(spec, chosen), time.perf_counter() - start)
 
 
 def all_updates(updates: tuple[Update, ...], setting: Setting, say: Callable[[str], None]) -> list[Rows]:

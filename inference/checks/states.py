@@ -46,7 +46,7 @@ class DataCase:
 def data_cases(spec: ModelSpec, seed: int) -> list[DataCase]:
     """Return inputs that cover the edge cases of labels, of the model's tiny size.
 
-    Complete labels come with the card's `check_settings`, incomplete ones with its default settings.
+    Incomplete labels, complete ones, and complete ones under the card's `check_settings` if there are any.
     A `simulate` that returns inputs instead of LabelData is taken as it is.
     """
     data = simulated(spec, seed)
@@ -59,11 +59,14 @@ def data_cases(spec: ModelSpec, seed: int) -> list[DataCase]:
     rng = np.random.default_rng([seed, 1])
     complete = LabelData.from_arrays(X, complete_labels(Y))
     incomplete = LabelData.from_arrays(X, incomplete_labels(Y, rng))
-    other = spec.resolve({**sizes, **spec.check_settings})
-    return [
+    cases = [
         DataCase("incomplete", spec.prepare(incomplete, settings)),
-        DataCase("complete", spec.prepare(complete, other)),
+        DataCase("complete", spec.prepare(complete, settings)),
     ]
+    if spec.check_settings:
+        other = spec.resolve({**sizes, **spec.check_settings})
+        cases.append(DataCase("complete, other settings", spec.prepare(complete, other)))
+    return cases
 
 
 def simulated(spec: ModelSpec, seed: int) -> Any:
@@ -233,5 +236,7 @@ def _spread_value(like: Any, constraint: Any, count: int, rng: np.random.Generat
     shape = (count, *transform.inverse_shape(like.shape))
     style = (np.arange(count) % 4).reshape(-1, *[1] * (len(shape) - 1))
     free = np.array([0.3, 1.0, 2.5, 1.0])[style] * rng.standard_normal(shape)
-    far = (style == 3) & (rng.random(shape) < 0.15)
+    far = rng.random(shape) < 0.15
+    far.reshape(count, -1)[np.arange(count), rng.integers(max(far[0].size, 1), size=count)] = True
+    far &= style == 3
     return np.asarray(transform(jnp.asarray(free + far * rng.choice([-10.0, 10.0], shape), like.dtype)))

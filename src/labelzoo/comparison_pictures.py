@@ -76,7 +76,9 @@ def _efficiency(comparison: Any, look: figures.Look) -> Picture | None:
             rows.append((str(row["engine"]), float(value)))
     if len(rows) < 2:
         return None
-    caption = "Longer is better, by factors: the axis is logarithmic. It means little where R-hat is high."
+    caption = (
+        "Further right is better, by factors: the axis is logarithmic. It means little where R-hat is high."
+    )
     figure = figures.efficiency(rows, look)
     return Picture("efficiency.png", "Effective draws a second", caption, figures.to_png(figure))
 

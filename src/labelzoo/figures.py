@@ -239,7 +239,7 @@ def reliability(curves: Mapping[str, tuple[Array, Array]], look: Look) -> Any:
 
 
 def efficiency(rows: Sequence[tuple[str, float]], look: Look) -> Any:
-    """Draw effective draws a second, one bar an engine, on a logarithmic axis.
+    """Draw effective draws a second, one point an engine, on a logarithmic axis.
 
     Parameters
     ----------
@@ -249,9 +249,10 @@ def efficiency(rows: Sequence[tuple[str, float]], look: Look) -> Any:
     figure, axes = new_figure(6.0, 0.9 + 0.45 * len(rows))
     axis = axes[0, 0]
     values = np.asarray([value for _, value in rows])
-    axis.barh(range(len(rows)), values, color=[look[name]["color"] for name, _ in rows], height=0.6)
-    for i, value in enumerate(values):
-        axis.text(value * 1.08, i, f"{value:.3g}", va="center", fontsize=9)
+    for i, (name, value) in enumerate(rows):
+        axis.plot(value, i, markersize=9, linestyle="none", **look[name])
+        axis.annotate(f"{value:.3g}", (value, i), (9, 0), textcoords="offset points", va="center", fontsize=9)
+    axis.grid(axis="x", color="#eeeeee")
     axis.set(xscale="log", xlim=(values.min() / 3, values.max() * 3), ylim=(len(rows) - 0.5, -0.5))
     axis.set_yticks(range(len(rows)), [plain(name) for name, _ in rows])
     axis.set_xlabel("effective draws a second (worst functional, without compilation)", fontsize=9)

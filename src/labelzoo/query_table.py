@@ -14,6 +14,9 @@ MAX_POOL = 200
 MAX_LABELS = 200
 """Choosing costs rows x labels^3: with more labels it is left out."""
 
+REGIONAL_A = 0x1F1E6
+"""Code point of the first of the 26 letters that spell flags."""
+
 NUM_DRAWS = 400
 """Draws of the label probabilities."""
 
@@ -95,5 +98,8 @@ def symbol_name(text: str) -> str:
     """Return the Unicode name of a row that is one symbol (of a sequence: its parts), else nothing."""
     if len(text) > 12 or not any(unicodedata.category(character) == "So" for character in text):
         return ""
+    letters = [chr(ord(c) - REGIONAL_A + ord("A")) for c in text if 0 <= ord(c) - REGIONAL_A < 26]
+    if letters and len(letters) == len(text):
+        return f"flag {''.join(letters)}"
     names = [unicodedata.name(c, "") for c in text if unicodedata.category(c) not in ("Mn", "Cf")]
     return " + ".join(name.lower() for name in names) if all(names) else ""

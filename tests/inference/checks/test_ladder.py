@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,9 @@ UPDATES = (
         ("mixing",),
         "assigned",
         mixing_given,
-        mutants=(Mutant("prior 1 for 1.3", lambda s, i: dist.Dirichlet(mixing_given(s, i).concentration - 0.3)),),
+        mutants=(
+            Mutant("prior 1 for 1.3", lambda s, i: dist.Dirichlet(mixing_given(s, i).concentration - 0.3)),
+        ),
     ),
 )
 
@@ -160,9 +163,9 @@ def test_json_and_table_of_a_report() -> None:
     read = json.loads(report.to_json())
     assert {"name", "checks", "mutants_killed", "mutants_total", "passed"} <= set(read)
     assert {"name", "kind", "site", "passed", "statistic", "threshold"} <= set(read["checks"][0])
-    console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console = Console(width=160, file=StringIO())
     console.print(report)
-    text = console.export_text()
+    text = console.file.getvalue()
     assert "1 of 1 planted faults noticed" in text
     assert "proven" not in text
     assert any("does not simulate: a toy" in note for note in report.notes)
@@ -170,7 +173,7 @@ def test_json_and_table_of_a_report() -> None:
 
 def test_right_updates_pass_at_fifty_seeds() -> None:
     plain = [replace(update, mutants=()) for update in UPDATES]
-    reports = {seed: check(SPEC, updates=plain, seed=seed, states=8) for seed in range(1, 51)}
+    reports = {seed: check(SPEC, updates=plain, seed=seed, states=4) for seed in range(1, 51)}
     failed = {seed: report.sentence() for seed, report in reports.items() if not report.passed}
     assert not failed, failed
 
@@ -259,7 +262,7 @@ def _not_finite(state: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
         (_own_value, "differ"),
         (_foreign, "reads 'counts'"),
         (_short, r"claims shape (2,) for site 'mixing' of shape (3,)"),
-        (_not_finite, "one side excludes"),
+        (_not_finite, "invalid concentration parameter"),
     ],
 )
 def test_broken_claims_fail_with_the_reason(given: Any, words: str) -> None:
