@@ -165,7 +165,7 @@ GIBBS = Engine(
     kind="mcmc",
     run=run,
     random_sites=("topics", "weights", "shape", "precision", "embedding"),
-    options=MCMC_OPTIONS,
+    options={**MCMC_OPTIONS, "num_warmup": 1000, "num_samples": 1000, "thinning": 5},
     conditionals=tuple(update.name for update in ARRIVAL_UPDATES),
     description="Gibbs sampling by first arrivals, tilted-Dirichlet topics, short HMC on shapes and weights.",
 )

@@ -118,7 +118,7 @@ GIBBS_COUNTS = Engine(
     kind="mcmc",
     run=run,
     random_sites=("topics", "weights", "shape", "precision", "embedding"),
-    options=MCMC_OPTIONS,
+    options={**MCMC_OPTIONS, "num_warmup": 1000, "num_samples": 1000, "thinning": 5},
     conditionals=tuple(update.name for update in COUNT_UPDATES),
     description="The paper's Gibbs sampler: Poisson counts, table counts, Polya-Gamma weights.",
 )

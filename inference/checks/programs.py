@@ -53,9 +53,6 @@ class Program:
         return self._compiled[key](*arrays)
 
 
-checked_jit = partial(jax.jit, compiler_options=FAST_COMPILE)
-
-
 class ClaimError(ValueError):
     """A claim that cannot be evaluated: a wrong shape, a missing site, a site outside the view."""
 

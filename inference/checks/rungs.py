@@ -231,17 +231,18 @@ def killer(
 def stationarity_rung(case: StationarityCase, setting: Setting, say: Say) -> Rows:
     """Check the gradient at the fixed point; planted faults must leave one.
 
-    The fast tier takes complete labels under the default settings, the full tier all data sets.
+    The fast tier takes labels with missing cells, the full tier all data sets. A planted fault may show
+    under any of them.
     """
     say(f"{setting.spec.name}: {case.name}")
-    cases = setting.cases if setting.full else setting.cases[:2][-1:]
+    cases = setting.cases if setting.full else setting.cases[:1]
     try:
         results = [check_stationarity(case, data.inputs, data.name) for data in cases]
         check = max(results, key=lambda result: result.statistic)
     except Exception as error:
         detail = f"{case.name}: could not be evaluated: {type(error).__name__}: {error}"
         check = CheckResult(case.engine, "stationarity", "", False, np.inf, 0.0, detail)
-    return [check], [_stationarity_mutant(case, mutant, cases) for mutant in case.mutants]
+    return [check], [_stationarity_mutant(case, mutant, setting.cases) for mutant in case.mutants]
 
 
 def _stationarity_mutant(

@@ -55,7 +55,9 @@ class Comparison:
         Summaries of the functionals by engine.
     functional_names : list of str
     train, test : LabelData
-    reference : str
+    reference, model : str
+    failures : dict of str to str
+        Engines that gave no posterior, and why.
     """
 
     table: pd.DataFrame
@@ -143,13 +145,19 @@ def compare(
         test_inputs = spec.prepare(held_out, spec.resolve(settings), spec.constants(inputs))
     clock = _Budget(budget, found)
     trees: dict[str, xr.DataTree] = {}
+    failures: dict[str, str] = {}
     say = progress or (lambda message: None)
     for name in sorted(chosen, key=lambda n: (found[n].kind == "mcmc", n == reference)):
         engine = found[name]
         own = {**settings, **clock.limit(engine, name == reference), **(engine_settings or {}).get(name, {})}
         say(f"{name}: running")
-        trees[name] = engine(spec, train, rng_key=seed, **own)
+        try:
+            trees[name] = engine(spec, train, rng_key=seed, **own)
+        except (FloatingPointError, RuntimeError) as error:
+            failures[name] = " ".join(str(error).split())
         clock.done(name)
+    if not trees:
+        raise FloatingPointError("; ".join(f"{name}: {why}" for name, why in failures.items()))
     summaries: dict[str, Moments] = {}
     names: list[str] = []
     for name, tree in trees.items():
@@ -158,6 +166,10 @@ def compare(
     say("held-out scores")
     rows = []
     for name in chosen:
+        if name in failures:
+            failed = {"engine": name, "kind": found[name].kind, "verdict": f"failed: {failures[name]}"}
+            rows.append({**dict.fromkeys(COLUMNS), **failed})
+            continue
         row = _row(name, found[name].kind, trees[name], summaries, reference)
         joint = joint_log_score(spec, trees[name], held_out, test_inputs, seed=seed)
         row["log_score"] = float(joint.mean())
@@ -166,7 +178,7 @@ def compare(
         rows.append(row)
     table = pd.DataFrame(rows, columns=COLUMNS).astype(object)
     table = table.where(table.notna(), None)
-    return Comparison(table, trees, summaries, names, train, held_out, reference, spec.name)
+    return Comparison(table, trees, summaries, names, train, held_out, reference, spec.name, failures)
 
 
 def _split(data: Any, test: Any, fraction: float, seed: int) -> tuple[Any, Any]:

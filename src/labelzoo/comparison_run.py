@@ -14,13 +14,10 @@ from labelzoo.comparison_payload import build_payload
 from labelzoo.report import Picture, render_html, render_text, write_bytes
 from labelzoo.whole_run import TEST_FRACTION, HeldOut, fit_whole, score_trees
 
-DEMO_SETTINGS: dict[str, Any] = {"num_topics": 3, "topic_concentration": 0.5}
-"""Settings of the program on the demo's small subset."""
-
 DEMO_ENGINES = ("gibbs", "map_em", "vb_em", "svi", "nuts")
 """Engines of the demo; those that the model lacks are left out."""
 
-DEMO_OPTIONS: dict[str, dict[str, Any]] = {}
+DEMO_OPTIONS: dict[str, dict[str, Any]] = {"svi": {"num_steps": 2000}}
 """Options of single engines in the demo."""
 
 DEMO_WHOLE_SETTINGS: dict[str, Any] = {"num_topics": 20}
@@ -39,7 +36,7 @@ POINT_KINDS = ("point",)
 
 
 class RunResult(NamedTuple):
-    """What the command line prints: JSON payload, text, and whether an agreement was refuted."""
+    """What is printed: JSON payload, text, and whether an agreement was refuted or an engine failed."""
 
     payload: dict[str, Any]
     text: str
@@ -163,10 +160,9 @@ def demo_run(
     data = load("emoji")
     pool_share = DEMO_POOL / small_subset(data, seed=seed).num_rows
     command = ["labelzoo", "demo", *_flags({}, seed, out, budget)]
-    whole_program = {**DEMO_SETTINGS, "topic_concentration": None, **DEMO_WHOLE_SETTINGS}
     job = Job(
-        entry, "emoji", data, Path(out), chosen, "nuts", DEMO_SETTINGS, whole_program, DEMO_OPTIONS, budget,
-        False, seed, pool_share, shlex.join(command), "labelzoo demo: emoji", say or _silent, start,
+        entry, "emoji", data, Path(out), chosen, "nuts", {}, DEMO_WHOLE_SETTINGS, DEMO_OPTIONS, budget, False,
+        seed, pool_share, shlex.join(command), "labelzoo demo: emoji", say or _silent, start,
     )  # fmt: skip
     return run_job(job)
 
@@ -227,11 +223,12 @@ def run_job(job: Job) -> RunResult:
     cut = needs_subset(job.data, kinds) and not job.whole
     rows = small_subset(job.data, seed=job.seed) if cut else job.data
     whole = _whole_part(job) if cut else None
+    program = {**job.entry.spec.small_settings, **job.program} if cut else dict(job.program)
     comparison = compare(
         job.entry.spec, rows, list(job.engines), reference=job.reference,
         budget=None if job.budget is None else max(1.0, job.left(job.report_seconds)),
         test_fraction=job.test_fraction, seed=job.seed, progress=job.say, engine_settings=job.options,
-        **job.program,
+        **program,
     )  # fmt: skip
     job.say("scores and pictures")
     in_order = {name: comparison.trees[name] for name in job.engines if name in comparison.trees}
@@ -284,4 +281,5 @@ def _write_all(
     write_bytes(job.out / "report.html", render_html(payload, pictures).encode())
     content = json.dumps(payload, ensure_ascii=False, allow_nan=False, indent=1)
     write_bytes(job.out / "comparison.json", content.encode())
-    return RunResult(payload, render_text(payload), bool(comparison.refuted))
+    wrong = bool(comparison.refuted or comparison.failures)
+    return RunResult(payload, render_text(payload), wrong)
