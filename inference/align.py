@@ -53,7 +53,9 @@ def align(tree: xr.DataTree, site: str | None = None, dim: str | None = None) ->
     picked = xr.DataArray(order, dims=("chain", "draw", dim))
     moved: dict[str, Any] = {}
     for name, array in posterior.data_vars.items():
-        moved[str(name)] = array.drop_vars(dim, errors="ignore").isel({dim: picked}).transpose(*array.dims) if dim in array.dims else array
+        if dim in array.dims:
+            array = array.drop_vars(dim, errors="ignore").isel({dim: picked}).transpose(*array.dims)
+        moved[str(name)] = array
     out = tree.copy()
     out["posterior"] = xr.DataTree(posterior.assign(moved))
     out.attrs["aligned"] = f"{dim} by {site}"
