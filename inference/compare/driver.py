@@ -201,7 +201,9 @@ def _row(
     if kind == "mcmc":
         ess = np.minimum(own.ess_bulk, own.ess_tail)[own.sd > 0]
         row |= {"ess_min": float(np.nanmin(ess)), "ess_median": float(np.nanmedian(ess))}
-        row |= {"max_rhat": float(np.nanmax(own.rhat)), "ess_per_second": float(np.nanmin(ess)) / run}
+        row["max_rhat"] = float(np.nanmax(own.rhat))
+        # Effective draws of chains that disagree are a number without a meaning.
+        row["ess_per_second"] = float(np.nanmin(ess)) / run if converged(own) else None
     if name == reference:
         state = "converged" if converged(own) else "not converged"
         row["verdict"] = (

@@ -268,7 +268,7 @@ def compare(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder for the report.")] = Path("demo"),
-    budget: Annotated[str, typer.Option("--budget", help="Total time.")] = "2m",
+    budget: Annotated[str, typer.Option("--budget", help="Total time; a quiet machine needs half.")] = "3m",
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:

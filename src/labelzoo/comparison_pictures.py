@@ -39,13 +39,13 @@ def _differences(comparison: Any, look: figures.Look) -> Picture | None:
     others = [name for name in comparison.moments if name != reference]
     if reference not in comparison.moments or not others or not (comparison.moments[reference].sd > 0).any():
         return None
+    if not _reference_converged(comparison):
+        return None
     figure = figures.standardised_differences(comparison.moments, reference, look)
     caption = (
         f"A dot is one quantity of the posterior. An engine that agrees with {reference} keeps its dots "
         f"inside the grey band; triangles lie beyond ±{figures.CLIP_SD:g} sd."
     )
-    if not _reference_converged(comparison):
-        caption += f" {reference} has not converged here, so distances from it prove nothing."
     return Picture("differences.png", f"Posterior means against {reference}", caption, figures.to_png(figure))
 
 
@@ -77,7 +77,8 @@ def _efficiency(comparison: Any, look: figures.Look) -> Picture | None:
     if len(rows) < 2:
         return None
     caption = (
-        "Further right is better, by factors: the axis is logarithmic. It means little where R-hat is high."
+        "Further right is better, by factors: the axis is logarithmic. Engines whose chains have not "
+        "converged are left out."
     )
     figure = figures.efficiency(rows, look)
     return Picture("efficiency.png", "Effective draws a second", caption, figures.to_png(figure))

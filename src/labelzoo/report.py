@@ -102,8 +102,9 @@ WHOLE_COLUMNS = (
 LEGEND = (
     "Seconds include compilation (compile). ESS/s: effective draws a second of the worst quantity, without "
     "compilation. |diff|: largest difference of means from the reference, in its posterior sds; upper: its "
-    "95 % limit; max z: in Monte Carlo errors. Log score: nats a held-out row, labels jointly, beside the "
-    "sum of their marginals; higher is better."
+    "95 % limit; max z: in Monte Carlo errors. k-hat: above 0.7 the approximation is too far off to be "
+    "corrected by weights. Log score: nats a held-out row, labels jointly, beside the sum of their "
+    "marginals; higher is better. A dash: does not apply, or chains that have not converged."
 )
 
 WHOLE_LEGEND = (
@@ -140,10 +141,11 @@ def wrap(text: str) -> str:
 
 def render_text(payload: Mapping[str, Any]) -> str:
     """Return what the command prints."""
-    parts = [wrap(payload["summary"]), as_table(payload["engines"], ENGINE_COLUMNS)]
+    parts = [wrap(payload["summary"]), as_table(payload["engines"], ENGINE_COLUMNS), wrap(LEGEND)]
     parts.append("\n".join(wrap(f"{row['name']}: {row['verdict']}") for row in payload["engines"]))
     if payload["whole"]:
         parts.append(wrap(payload["whole_summary"]) + "\n\n" + as_table(payload["whole"], WHOLE_COLUMNS))
+        parts.append(wrap(WHOLE_LEGEND))
     if payload["topics"]:
         parts.append("\n".join([wrap(payload["topics_summary"]), *map(_topic_line, payload["topics"])]))
     if payload["next"]:
