@@ -367,6 +367,7 @@ def test_step_leaves_the_law_invariant(case):
     assert np.abs(z).max() < 5, f"{case}, seed {seed}: z {z}"
 
 
+@pytest.mark.slow
 def test_step_forgets_a_wrong_start():
     """Thirty steps from a corner reach the law: the step moves towards it, not merely around."""
     a, c = jnp.asarray([2.0, 3.0]), jnp.asarray([20.0, 0.0])
@@ -378,6 +379,7 @@ def test_step_forgets_a_wrong_start():
     assert p > LEVEL, p
 
 
+@pytest.mark.slow
 def test_tilted_draws_at_the_edges():
     law = TiltedDirichlet(jnp.full((4, 300), 1e-3), jnp.linspace(0.0, 3.0, 300))
     log_v = law.sample_log(jax.random.key(20), (50,))
@@ -514,6 +516,7 @@ def densities(law, x):
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_jit_vmap_dtypes_and_shapes(name):
     single, double = all_laws(jnp.float32)[name], all_laws(jnp.float64)[name]
     x = drawn(double, 27, (100,))

@@ -99,6 +99,7 @@ def test_a_short_svi_says_that_it_has_not_settled() -> None:
 
 
 @pytest.mark.parametrize("engine", ["nuts", "svi"])
+@pytest.mark.slow
 def test_only_named_sites_are_kept_with_their_dims(engine: str) -> None:
     tree = run(engine, **SHORT[engine])
     posterior = tree["posterior"]
@@ -117,6 +118,7 @@ def test_every_site_is_kept_where_no_dims_are_named(engine: str) -> None:
     assert tree.attrs["random_sites"] == '["unit", "weights"]'
 
 
+@pytest.mark.slow
 def test_nuts_statistics_have_the_names_that_arviz_knows() -> None:
     stats = run("nuts", max_tree_depth=3, **SHORT["nuts"])["sample_stats"]
     names = {"diverging", "energy", "n_steps", "acceptance_rate", "lp", "tree_depth", "step_size"}
@@ -129,6 +131,7 @@ def test_nuts_statistics_have_the_names_that_arviz_knows() -> None:
 
 
 @pytest.mark.parametrize("engine", ["nuts", "svi"])
+@pytest.mark.slow
 def test_a_seed_fixes_the_result(engine: str) -> None:
     first, same, other = (
         run(engine, seed=seed, **SHORT[engine])["posterior"]["weights"] for seed in (1, 1, 2)
@@ -138,6 +141,7 @@ def test_a_seed_fixes_the_result(engine: str) -> None:
 
 
 @pytest.mark.parametrize("chain_method", ["sequential", "vectorized"])
+@pytest.mark.slow
 def test_nuts_runs_its_chains_either_way(chain_method: str) -> None:
     tree = run("nuts", chain_method=chain_method, **SHORT["nuts"])
     weights = tree["posterior"]["weights"]

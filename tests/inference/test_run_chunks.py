@@ -29,6 +29,7 @@ def sample(max_seconds: float | None, **options: Any) -> Any:
     return run_mcmc(NUTS(program), {"y": Y}, rng_key=key, max_seconds=max_seconds, stats=fields, **counts)
 
 
+@pytest.mark.slow
 def test_a_limit_that_is_not_reached_changes_no_draw() -> None:
     free, limited = sample(None), sample(1e6)
     assert free.draws.keys() == limited.draws.keys() == {"mean", "double"}

@@ -11,7 +11,7 @@ from labelzoo.inference.bernoulli_poisson_topics.em import OPTIONS, run_em
 from labelzoo.inference.bernoulli_poisson_topics.exact import MAX_POSITIVES, log_marginal_likelihood_exact
 from labelzoo.models.bernoulli_poisson_topics_card import log_score, predict, prepare, spec
 
-PLAIN = {"intercept": False, "scale_rows": False}
+PLAIN = {"intercept": False, "scale_rows": False, "standardize": False}
 
 
 def problem(seed=0, num_obs=6, missing=True):

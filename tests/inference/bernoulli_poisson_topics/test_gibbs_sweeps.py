@@ -190,6 +190,7 @@ def test_no_array_of_rows_times_labels(module: Any) -> None:
         (gibbs_counts.GIBBS_COUNTS, {"precision_prior": (3.0, 2.0)}),
     ],
 )
+@pytest.mark.slow
 def test_engine_returns_finite_reproducible_draws(engine: Any, settings: dict[str, Any]) -> None:
     """Rows without labels, masked cells, the default (tiny) topic concentration."""
     data = _data()

@@ -9,6 +9,7 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in BUILT_IN if name 
 
 
 @pytest.mark.parametrize("name", ["label_logistic", *SLOW])
+@pytest.mark.slow
 def test_built_in_model_passes(name: str) -> None:
     report = check(name)
     survived = [f"{row.update}: {row.mutant}" for row in report.mutants if row.killed_by is None]

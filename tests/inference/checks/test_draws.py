@@ -56,6 +56,7 @@ LAWS = {
 
 
 @pytest.mark.parametrize("name", LAWS)
+@pytest.mark.slow
 def test_right_draws_pass(name: str) -> None:
     largest, tests, square = largest_z(LAWS[name], seed=11)
     assert largest < z_limit(tests, 1), f"{name}: z {largest:.2f} of {tests}, seed 11"
@@ -74,6 +75,7 @@ def test_right_draws_pass(name: str) -> None:
         ("multinomial", lambda x: jnp.flip(x, -1)),
     ],
 )
+@pytest.mark.slow
 def test_wrong_draws_are_noticed(name: str, wrong: Any) -> None:
     largest, tests, _ = largest_z(LAWS[name], seed=12, scale=wrong)
     assert largest > z_limit(tests, 20), f"{name}: z {largest:.2f} of {tests}, seed 12"

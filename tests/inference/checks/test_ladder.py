@@ -171,6 +171,7 @@ def test_json_and_table_of_a_report() -> None:
     assert any("does not simulate: a toy" in note for note in report.notes)
 
 
+@pytest.mark.slow
 def test_right_updates_pass_at_fifty_seeds() -> None:
     plain = [replace(update, mutants=()) for update in UPDATES]
     reports = {seed: check(SPEC, updates=plain, seed=seed, states=4) for seed in range(1, 51)}
@@ -178,6 +179,7 @@ def test_right_updates_pass_at_fifty_seeds() -> None:
     assert not failed, failed
 
 
+@pytest.mark.slow
 def test_full_tier_covers_complete_labels_and_prior_draws() -> None:
     def wrong(state: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
         return mixing_given(state, inputs) if inputs["observed"] is not None else dist.Dirichlet(jnp.ones(K))
