@@ -17,6 +17,12 @@ from labelzoo.whole_run import TEST_FRACTION, HeldOut, fit_whole, score_trees
 DEMO_ENGINES = ("gibbs", "map_em", "vb_em", "svi", "nuts")
 """Engines of the demo; those that the model lacks are left out."""
 
+SMALL_OPTIONS: dict[str, dict[str, Any]] = {
+    "gibbs": {"num_warmup": 2000, "thinning": 20},
+    "gibbs_counts": {"num_warmup": 2000, "thinning": 20},
+}
+"""Options of single engines on a small subset, where a sweep costs next to nothing."""
+
 DEMO_OPTIONS: dict[str, dict[str, Any]] = {"svi": {"num_steps": 2000}}
 """Options of single engines in the demo."""
 
@@ -224,10 +230,12 @@ def run_job(job: Job) -> RunResult:
     rows = small_subset(job.data, seed=job.seed) if cut else job.data
     whole = _whole_part(job) if cut else None
     program = {**job.entry.spec.small_settings, **job.program} if cut else dict(job.program)
+    small_options = SMALL_OPTIONS if cut else {}
+    options = {name: {**small_options.get(name, {}), **job.options.get(name, {})} for name in job.engines}
     comparison = compare(
         job.entry.spec, rows, list(job.engines), reference=job.reference,
         budget=None if job.budget is None else max(1.0, job.left(job.report_seconds)),
-        test_fraction=job.test_fraction, seed=job.seed, progress=job.say, engine_settings=job.options,
+        test_fraction=job.test_fraction, seed=job.seed, progress=job.say, engine_settings=options,
         **program,
     )  # fmt: skip
     job.say("scores and pictures")
