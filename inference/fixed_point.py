@@ -40,8 +40,8 @@ def iterate(
     start: Any,
     start_objective: float | None = None,
     *,
-    max_iter: int = 100,
-    tolerance: float = 1e-5,
+    max_iter: Any = 100,
+    tolerance: Any = 1e-5,
     blocks: Callable[[Any], dict[str, Array]] | None = None,
     progress: bool = False,
     name: str = "sweep",
@@ -69,10 +69,10 @@ def iterate(
     FloatingPointError
         If the objective becomes NaN or infinite; the message names sweep and blocks.
     """
-    if max_iter < 1:
-        raise ValueError(f"max_iter must be at least 1, got {max_iter}")
-    if not tolerance >= 0:
-        raise ValueError(f"tolerance must be at least 0, got {tolerance}")
+    if not isinstance(max_iter, int | np.integer) or isinstance(max_iter, bool) or max_iter < 1:
+        raise ValueError(f"max_iter must be an integer of at least 1, got {max_iter!r}")
+    if not isinstance(tolerance, int | float | np.number) or not tolerance >= 0:
+        raise ValueError(f"tolerance must be a number of at least 0, got {tolerance!r}")
     begin = time.perf_counter()
     compiled = step.lower(start).compile() if hasattr(step, "lower") else step
     compile_seconds = time.perf_counter() - begin

@@ -64,6 +64,8 @@ def features_of(tree: xr.DataTree, data: Any) -> Any:
     if names is not None and list(names) != trained:
         first = next(i for i, (a, b) in enumerate(zip(names, trained, strict=True)) if a != b)
         raise ValueError(f"feature {first} is {names[first]!r}, in the posterior it is {trained[first]!r}")
+    if X.shape[0] == 0:
+        raise ValueError("X has no rows to predict")
     values = X.data if sparse.issparse(X) else X
     if not np.isfinite(values).all():
         raise ValueError("X has NaN or infinite values at the rows to predict")

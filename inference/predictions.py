@@ -1,6 +1,7 @@
 """Predictions kept: as a group of the DataTree, or written to a file."""
 
 import csv
+import json
 import os
 import tempfile
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from scipy import sparse
 from labelzoo.inference.predict import DEFAULT_MAX_BYTES, label_prob, mean_prob
 
 ROWS_AT_ONCE = 1024
+BLOCK_CELLS = 2**22
+"""Rows x labels held at once while the best labels are picked."""
 
 
 def add_predictions(
@@ -35,11 +38,12 @@ def add_predictions(
 def top_labels(tree: xr.DataTree, data: Any, k: int) -> sparse.csr_array:
     """Return the `k` most probable labels of each row, with their mean probability: csr (row, labels).
 
-    Memory is 1024 rows by all labels at a time.
+    Memory is a block of at most 1024 rows and 4 million cells.
     """
     blocks = []
-    for start in range(0, data.num_rows, ROWS_AT_ONCE):
-        stop = min(start + ROWS_AT_ONCE, data.num_rows)
+    step = max(1, min(ROWS_AT_ONCE, BLOCK_CELLS // len(trained_labels(tree))))
+    for start in range(0, data.num_rows, step):
+        stop = min(start + step, data.num_rows)
         mean = mean_prob(tree, data.subset(rows=np.arange(start, stop)))
         count = min(k, mean.shape[1])
         best = np.sort(np.argpartition(-mean, count - 1, axis=1)[:, :count], axis=1)
@@ -71,20 +75,26 @@ def write_predictions(
     """
     if path.suffix not in (".npz", ".csv"):
         raise ValueError(f"--out {str(path)!r}: the name must end in .npz or .csv")
-    size = 8 * data.num_rows * data.num_labels
+    labels = trained_labels(tree)
+    size = 8 * data.num_rows * len(labels)
     if top is None and size > max_bytes:
         raise ValueError(
-            f"probabilities of {data.num_rows} rows x {data.num_labels} labels take "
+            f"probabilities of {data.num_rows} rows x {len(labels)} labels take "
             f"{size / 2**30:.1f} GiB: pass --top K"
         )
     result = mean_prob(tree, data) if top is None else top_labels(tree, data, top)
     writer = _write_npz if path.suffix == ".npz" else _write_csv
-    _atomically(path, lambda target: writer(target, result, data))
+    _atomically(path, lambda target: writer(target, result, labels, data.example_names))
     return int(result.shape[0]), int(result.shape[1])
 
 
-def _write_npz(path: str, result: Any, data: Any) -> None:
-    names = {"label_names": np.array(data.label_names), "example_names": np.array(data.example_names)}
+def trained_labels(tree: xr.DataTree) -> list[str]:
+    """Return the names of the labels that the posterior is about, whatever labels new rows carry."""
+    return list(json.loads(tree.attrs["label_names"]))
+
+
+def _write_npz(path: str, result: Any, labels: list[str], rows: Any) -> None:
+    names = {"label_names": np.array(labels), "example_names": np.array(rows)}
     if sparse.issparse(result):
         arrays = {"prob_data": result.data, "prob_indices": result.indices, "prob_indptr": result.indptr}
         arrays["prob_shape"] = np.array(result.shape)
@@ -94,17 +104,17 @@ def _write_npz(path: str, result: Any, data: Any) -> None:
         np.savez_compressed(handle, allow_pickle=False, **arrays, **names)
 
 
-def _write_csv(path: str, result: Any, data: Any) -> None:
+def _write_csv(path: str, result: Any, labels: list[str], rows: Any) -> None:
     with open(path, "w", newline="", encoding="utf-8") as handle:
         out = csv.writer(handle)
         if sparse.issparse(result):
             out.writerow(["row", "label", "probability"])
             cells = result.tocoo()
             for row, label, value in zip(*cells.coords, cells.data, strict=True):
-                out.writerow([data.example_names[row], data.label_names[label], f"{value:.6g}"])
+                out.writerow([rows[row], labels[label], f"{value:.6g}"])
         else:
-            out.writerow(["row", *data.label_names])
-            for name, values in zip(data.example_names, result, strict=True):
+            out.writerow(["row", *labels])
+            for name, values in zip(rows, result, strict=True):
                 out.writerow([name, *(f"{value:.6g}" for value in values)])
 
 

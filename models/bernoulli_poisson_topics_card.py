@@ -126,18 +126,28 @@ def _fixed_precision(X: Array, settings: Mapping[str, Any]) -> Array:
 
 def _check_settings(settings: Mapping[str, Any], num_labels: int) -> None:
     topics = settings["num_topics"]
-    if not isinstance(topics, int | np.integer) or topics < 1:
+    if not isinstance(topics, int | np.integer) or isinstance(topics, bool) or topics < 1:
         raise ValueError(f"num_topics must be a positive integer, got {topics!r}")
     if topics > num_labels:
         raise ValueError(f"num_topics={topics} exceeds the number of labels, {num_labels}")
     for name in ("topic_concentration", "shape", "prior_scale", "intercept_precision"):
         value = settings[name]
-        if value is not None and not (np.isfinite(value) and value > 0):
+        if value is None and name in ("topic_concentration", "shape"):
+            continue
+        if not (isinstance(value, int | float | np.number) and np.isfinite(value) and value > 0):
             raise ValueError(f"{name} must be positive and finite, got {value!r}")
     for name in ("shape_prior", "precision_prior"):
         value = settings[name]
-        if value is not None and not (len(value) == 2 and all(np.isfinite(v) and v > 0 for v in value)):
+        if value is None and name == "precision_prior":
+            continue
+        numbers = [
+            v for v in np.atleast_1d(np.asarray(value, object)) if isinstance(v, int | float | np.number)
+        ]
+        if not (len(numbers) == np.size(value) == 2 and all(np.isfinite(v) and v > 0 for v in numbers)):
             raise ValueError(f"{name} must be two positive numbers (shape, rate): the prior must be proper")
+    for name in ("intercept", "scale_rows", "standardize"):
+        if not isinstance(settings[name], bool) and not (name == "standardize" and settings[name] is None):
+            raise ValueError(f"{name} must be true or false, got {settings[name]!r}")
 
 
 def constants(inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def _from_file(reference: str) -> Entry:
     sys.modules[name] = module
     try:
         module_spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ValueError(f"{path_text}: {type(error).__name__}: {error}") from error
     spec = getattr(module, attribute or "spec", None)
     if not isinstance(spec, ModelSpec):

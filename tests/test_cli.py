@@ -217,3 +217,72 @@ def test_posterior_of_other_features_is_refused(
 
 def test_durations() -> None:
     assert [parse_duration(t) for t in ("90", "90s", "2m", "1.5h")] == [90, 90, 120, 5400]
+
+
+def test_predictions_carry_the_labels_of_the_posterior(
+    capsys: pytest.CaptureFixture[str], small: Path, tmp_path: Path
+) -> None:
+    """New rows may come with other labels: the columns are those that were fitted."""
+    posterior, other = tmp_path / "f.nc", tmp_path / "other.npz"
+    code, _, err = call(
+        capsys,
+        "fit",
+        "bernoulli_poisson_topics",
+        "--data",
+        small,
+        "--engine",
+        "map_em",
+        "--out",
+        posterior,
+        *SMALL,
+    )
+    assert code == 0, err
+    rng = np.random.default_rng(1)
+    LabelData.from_arrays(rng.standard_normal((3, 3)), np.eye(3, 2), label_names=["x", "y"]).save_npz(other)
+    for extra in ((), ("--top", 2)):
+        code, _, err = call(
+            capsys, "predict", posterior, "--data", other, "--out", tmp_path / "q.npz", *extra
+        )
+        assert code == 0, err
+        with np.load(tmp_path / "q.npz") as saved:
+            assert saved["label_names"].tolist() == ["café", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("seed=1", "is no setting"),
+        ("tolerance=x", "tolerance must be a number"),
+        ("max_iter=2.5", "max_iter must be an integer"),
+        ("prior_scale=null", "prior_scale must be positive"),
+        ("shape_prior=3", "shape_prior must be two positive numbers"),
+        ("intercept=no", "intercept must be true or false"),
+        ("standardize=x", "standardize must be true or false"),
+    ],
+)
+def test_wrongly_typed_settings_are_one_line(
+    setting: str, expected: str, capsys: pytest.CaptureFixture[str], small: Path, tmp_path: Path
+) -> None:
+    arguments = ("--data", small, "--engine", "map_em", "--out", tmp_path / "f.nc", "--set", "num_topics=2")
+    code, _, err = call(capsys, "fit", "bernoulli_poisson_topics", *arguments, "--set", setting)
+    assert code == 2
+    assert expected in err
+    assert err.count("\n") == 1
+
+
+def test_user_files_that_leave_or_claim_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    leaving = tmp_path / "leaving.py"
+    leaving.write_text("import sys\nsys.exit(0)\n", encoding="utf-8")
+    code, _, err = call(capsys, "check", f"{leaving}:spec")
+    assert code == 2
+    assert "SystemExit" in err
+    silent = tmp_path / "silent.py"
+    silent.write_text(
+        "import numpyro\nimport numpyro.distributions as dist\nfrom labelzoo import ModelSpec\n"
+        "def program(X, Y=None, observed=None):\n    numpyro.sample('a', dist.Normal(0.0, 1.0))\n"
+        "spec = ModelSpec(name='silent', views={'summed': program}, predict=lambda d, X, c: X)\n",
+        encoding="utf-8",
+    )
+    code, _, err = call(capsys, "check", f"{silent}:spec")
+    assert code == 2
+    assert "nothing to check" in err

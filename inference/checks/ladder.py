@@ -91,6 +91,8 @@ def check(
         parts += [stationarity_rung(case, setting, say) for case in find_cases(spec, "stationarity")]
         parts += [enumeration_rung(case, setting, say) for case in find_cases(spec, "enumeration")]
     checks = tuple(row for part in parts for row in part[0])
+    if not checks:
+        raise ValueError(f"{spec.name}: there is nothing to check: register(spec, updates=[...]) names none")
     mutants = tuple(row for part in parts for row in part[1])
     return CheckReport(spec.name, checks, mutants, _notes(spec, chosen), time.perf_counter() - start)
 

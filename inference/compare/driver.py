@@ -204,6 +204,9 @@ def _row(
         row["max_rhat"] = float(np.nanmax(own.rhat))
         # Effective draws of chains that disagree are a number without a meaning.
         row["ess_per_second"] = float(np.nanmin(ess)) / run if converged(own) else None
+    if name == reference and kind != "mcmc":
+        row["verdict"] = "reference: not chains, so convergence cannot be judged"
+        return row
     if name == reference:
         state = "converged" if converged(own) else "not converged"
         row["verdict"] = (

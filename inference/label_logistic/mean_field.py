@@ -92,8 +92,8 @@ def run_mean_field(
     *,
     rng_key: Any,
     progress: bool = False,
-    max_iter: int = 3000,
-    tolerance: float = 1e-8,
+    max_iter: Any = 3000,
+    tolerance: Any = 1e-8,
     num_samples: Any = 1000,
     khat_samples: Any = 1000,
 ) -> EngineResult:

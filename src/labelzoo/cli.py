@@ -20,12 +20,19 @@ data_app = typer.Typer(help="Look at data.", no_args_is_help=True, rich_markup_m
 app.add_typer(data_app, name="data")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Same seed, same result.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Same seed, same result.")]
 Data = Annotated[str, typer.Option("--data", help="A built-in name (emoji) or a .npz file.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A setting of the model or engine; repeat."),
 ]
+
+
+RESERVED = frozenset(
+    ["model", "data", "data_name", "out", "engine", "engines", "reference", "budget", "whole"]
+    + ["seed", "spec", "progress", "rng_key", "say", "test", "test_fraction", "engine_settings"]
+)
+"""Arguments of the functions behind the verbs, which ``--set`` must not reach."""
 
 
 class BadInput(Exception):
@@ -77,6 +84,8 @@ def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
         name, separator, text = pair.partition("=")
         if not separator or not name:
             raise BadInput(f"--set {pair!r}: write NAME=VALUE")
+        if name in RESERVED:
+            raise BadInput(f"--set {pair!r}: {name!r} is no setting of a model or an engine")
         try:
             value = json.loads(text)
         except json.JSONDecodeError:

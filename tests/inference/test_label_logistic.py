@@ -234,8 +234,8 @@ def test_a_saved_posterior_predicts_the_same(tmp_path: object) -> None:
         ("gibbs", {"prior_scale": -1.0}, "prior_scale must be a positive finite number"),
         ("mean_field", {"num_samples": 0}, "num_samples must be a positive integer, got 0"),
         ("mean_field", {"khat_samples": 7}, "khat_samples must be 0 or an integer of at least 100, got 7"),
-        ("mean_field", {"max_iter": 0}, "max_iter must be at least 1, got 0"),
-        ("mean_field", {"tolerance": -1.0}, "tolerance must be at least 0"),
+        ("mean_field", {"max_iter": 0}, "max_iter must be an integer of at least 1, got 0"),
+        ("mean_field", {"tolerance": -1.0}, "tolerance must be a number of at least 0"),
     ],
 )
 def test_bad_options_are_named(engine: str, options: dict[str, object], words: str) -> None:
