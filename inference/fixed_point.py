@@ -81,7 +81,7 @@ def iterate(
     begin = time.perf_counter()
     columns = (*Progress.get_default_columns(), TextColumn("{task.fields[objective]}"))
     with Progress(*columns, console=Console(stderr=True), disable=not progress, transient=True) as bar:
-        task = bar.add_task(name, total=max_iter, objective="")
+        task = bar.add_task(name, total=int(max_iter), objective="")
         for sweep in range(max_iter):
             new, objective = compiled(state)
             value = float(objective)
