@@ -95,7 +95,7 @@ def inside(distribution: Any, value: Array) -> Array:
     """Return whether `value` lies in the support, one flag a batch element; True where that is unknown."""
     try:
         return jnp.asarray(distribution.support(value))
-    except NotImplementedError:
+    except NotImplementedError:  # NumPyro raises it where a constraint cannot test a value
         return jnp.asarray(True)
 
 

@@ -155,7 +155,7 @@ def has_sampler(update: Update, states: State, case: DataCase) -> bool:
     try:
         for distribution in claim.values():
             jax.eval_shape(lambda key, d=distribution: d.sample(key, (2,)), jax.random.key(0))
-    except NotImplementedError:
+    except NotImplementedError:  # NumPyro raises it where a distribution has a density but no sampler
         return False
     return True
 

@@ -184,7 +184,7 @@ def _can_be_placed(support: Support) -> bool:
         return isinstance(base_support(support.constraint)[0], type(constraints.nonnegative_integer))
     try:
         biject_to(support.constraint)
-    except NotImplementedError:
+    except NotImplementedError:  # NumPyro raises it where a support has no bijection to the reals
         return False
     return True
 
