@@ -69,6 +69,9 @@ class Engine:
         Names of the updates it runs.
     description : str
         One sentence for ``labelzoo list``.
+    kernel : callable or None
+        ``kernel(spec) -> MCMCKernel``: what an ``mcmc`` engine iterates, with its default options, so that
+        the checks can start it where they like and run it on many data sets at once.
     """
 
     name: str
@@ -79,6 +82,7 @@ class Engine:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     conditionals: tuple[str, ...] = ()
     description: str = ""
+    kernel: Callable[[ModelSpec], Any] | None = None
 
     def __post_init__(self) -> None:
         for attribute in ("options", "overrides"):

@@ -9,6 +9,9 @@ from numpyro.infer.mcmc import MCMCKernel
 
 Array = Any
 
+PLACE = 0x504C
+"""Folded into a chain's key for what `place` draws; no sweep splits a key into so many."""
+
 
 class SweepState(NamedTuple):
     """State of a sweep.
@@ -52,6 +55,9 @@ class SweepKernel(MCMCKernel):
         ``adapt_at(num_warmup) -> tuple of int``: after which warm-up sweeps to adapt.
     outputs : callable
         ``outputs(sites, inputs) -> dict`` of what is kept of a state (sites and deterministics).
+    place : callable
+        ``place(key, sites, given, inputs) -> sites`` for one chain: a start with the values of `given` in
+        place, and whatever the sweep carries beside them (their logarithms, say) made to fit.
     """
 
     sample_field = "sites"
@@ -65,6 +71,7 @@ class SweepKernel(MCMCKernel):
         adapt: Callable[..., Any] | None = None,
         adapt_at: Callable[[int], tuple[int, ...]] = lambda num_warmup: (),
         outputs: Callable[..., dict[str, Array]] = lambda sites, inputs: sites,
+        place: Callable[..., dict[str, Array]] = lambda key, sites, given, inputs: {**sites, **given},
     ) -> None:
         self._model = model
         self._start = start
@@ -72,6 +79,7 @@ class SweepKernel(MCMCKernel):
         self._adapt = adapt
         self._adapt_at = adapt_at
         self._outputs = outputs
+        self._place = place
         self._schedule: tuple[int, ...] = ()
 
     @property
@@ -89,7 +97,7 @@ class SweepKernel(MCMCKernel):
     ) -> SweepState:
         """Return the first state of one chain, or of a batch when `rng_key` is a batch of keys.
 
-        `init_params`, if given, replaces sites of the start by name.
+        `init_params`, if given, replaces sites of the start by name, through `place`.
         """
         self._schedule = tuple(self._adapt_at(num_warmup)) if self._adapt is not None else ()
         batched = jnp.ndim(rng_key) > 0
@@ -103,7 +111,11 @@ class SweepKernel(MCMCKernel):
 
         sites, adapt, stats, key = jax.vmap(one)(rng_key) if batched else one(rng_key)
         if init_params is not None:
-            sites = {**sites, **init_params}
+
+            def put(key: Array, sites: Any, given: Any) -> Any:
+                return self._place(jax.random.fold_in(key, PLACE), sites, given, inputs)
+
+            sites = (jax.vmap(put) if batched else put)(key, sites, init_params)
         return SweepState(jnp.zeros((), jnp.int32), sites, adapt, stats, key)
 
     def sample(self, state: SweepState, model_args: Any, model_kwargs: Any) -> SweepState:

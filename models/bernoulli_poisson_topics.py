@@ -68,7 +68,7 @@ def globals_prior(
         if shape is None:
             r = numpyro.sample("shape", dist.Gamma(*shape_prior))
         else:
-            r = numpyro.deterministic("shape", jnp.full(num_topics, float(shape)))
+            r = numpyro.deterministic("shape", shape * jnp.ones(num_topics))
     return topics, weights, r
 
 

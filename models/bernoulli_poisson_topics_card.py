@@ -270,6 +270,37 @@ def _row_factors(
     return jax.lax.fori_loop(0, sweeps, sweep, jnp.broadcast_to(r, psi.shape) + 0.0), rate
 
 
+def draw_labels(
+    draw: Mapping[str, Any], X: Array, constants: Mapping[str, Any], key: Array
+) -> tuple[Array, dict[str, Array]]:
+    """Draw the embedding of new rows, then their labels.
+
+    Parameters
+    ----------
+    draw : mapping
+        ``topics``, ``weights``, ``shape`` at one draw.
+    X : array (row, feature)
+        Raw features.
+
+    Returns
+    -------
+    labels : int8 array (row, labels)
+    sites : dict
+        ``embedding`` (row, topic), and ``log_unit_embedding``, its non-centred form in the summed view.
+    """
+    mean, scale = _stored(constants)
+    options = {"intercept": constants["intercept"], "scale_rows": constants["scale_rows"]}
+    psi = design_matrix(X, mean=mean, scale=scale, **options) @ draw["weights"].T
+    embedding_key, label_key = jax.random.split(key)
+    log_unit = blocked_log_gamma(embedding_key, jnp.broadcast_to(draw["shape"], psi.shape))
+    embedding = jnp.exp(log_unit + psi)
+    labels = jax.random.exponential(label_key, (psi.shape[0], draw["topics"].shape[1]))
+    return (labels < embedding @ draw["topics"]).astype(jnp.int8), {
+        "embedding": embedding,
+        "log_unit_embedding": log_unit,
+    }
+
+
 def simulate(key: Array, sizes: Mapping[str, int], **overrides: Any) -> tuple[Any, dict[str, np.ndarray]]:
     """Draw features, globals, embeddings and labels from the prior.
 
@@ -337,6 +368,7 @@ spec = ModelSpec(
     functionals=functionals,
     log_score=log_score,
     simulate=simulate,
+    draw_labels=draw_labels,
     tiny={"num_obs": 5, "num_features": 2, "num_labels": 4, "num_topics": 2},
     default={"num_obs": 100, "num_features": 5, "num_labels": 20, "num_topics": 3},
     check_settings={"precision_prior": (2.0, 1.0), "topic_concentration": 0.5},

@@ -194,6 +194,7 @@ spec = ModelSpec(
     simulate=simulate,
     tiny={"num_obs": 6, "num_features": 2, "num_labels": 3},
     default={"num_obs": 200, "num_features": 5, "num_labels": 10},
+    check_settings={"intercept_precision": 1.0},
     paper="Polson, Scott, Windle: Bayesian inference for logistic models using Polya-Gamma latent variables, "
     "JASA 108, 2013",
     equations="theorem 1, section 3.1",

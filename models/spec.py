@@ -114,6 +114,10 @@ class ModelSpec:
     simulate : callable or None
         ``simulate(key, sizes, **settings) -> (LabelData, sites)``: a joint draw from the prior; None where
         there is none, with the reason in `no_simulate`.
+    draw_labels : callable or None
+        ``draw_labels(draw, X, constants, key) -> (labels, sites)``: labels (row, labels), 0 or 1, of the raw
+        rows `X` given the sites of `draw` that belong to no row, and the sites of those rows drawn on the
+        way. None: where `log_score` is None, independent draws from `predict`. Traceable by JAX.
     tiny, default : mapping
         Sizes for checks and for examples.
     small_settings : mapping
@@ -136,6 +140,7 @@ class ModelSpec:
     log_score: Callable[..., Any] | None = None
     simulate: Callable[..., Any] | None = None
     no_simulate: str = ""
+    draw_labels: Callable[..., Any] | None = None
     tiny: Mapping[str, int] = field(default_factory=dict)
     default: Mapping[str, int] = field(default_factory=dict)
     small_settings: Mapping[str, Any] = field(default_factory=dict)

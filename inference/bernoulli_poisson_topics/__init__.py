@@ -8,8 +8,11 @@ from labelzoo.inference.bernoulli_poisson_topics.gibbs_counts import GIBBS_COUNT
 from labelzoo.models.bernoulli_poisson_topics_card import spec
 from labelzoo.models.registry import register
 
+_claimed = {update.name for update in ARRIVAL_UPDATES}
+
 register(
     spec,
     engines=[GIBBS, GIBBS_COUNTS, MAP_EM, VB_EM],
-    updates=[*ARRIVAL_UPDATES, *COUNT_UPDATES],
+    # The precision step is one update of both samplers, on sites that every view shares.
+    updates=[*ARRIVAL_UPDATES, *(update for update in COUNT_UPDATES if update.name not in _claimed)],
 )

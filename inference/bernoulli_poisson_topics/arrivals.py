@@ -24,7 +24,6 @@ from labelzoo.inference.bernoulli_poisson_topics.mutants import (
     at_state,
     everything_observed,
     whole_exposure,
-    wrong_topic,
 )
 from labelzoo.inference.bernoulli_poisson_topics.shape_weights_hmc import (
     reference_whitening,
@@ -135,10 +134,6 @@ ARRIVAL_UPDATES: tuple[Update, ...] = (
         given=first_arrivals_given_rest,
         mutants=(
             Mutant(
-                "topics chosen without the embedding",
-                at_state(first_arrivals_given_rest, embedding=_without_embedding),
-            ),
-            Mutant(
                 "times uniform",
                 altered(
                     first_arrivals_given_rest,
@@ -172,11 +167,7 @@ ARRIVAL_UPDATES: tuple[Update, ...] = (
                 "exposure 1 instead of t at a positive",
                 at_state(topics_given_arrivals, arrival_time=whole_exposure),
             ),
-            Mutant(
-                "prior forgotten", at_inputs(topics_given_arrivals, topic_concentration=lambda inputs: 1.0)
-            ),
             Mutant("mask forgotten", at_inputs(topics_given_arrivals, negatives=everything_observed)),
-            Mutant("counts of the wrong topic", at_state(topics_given_arrivals, arrival_topic=wrong_topic)),
             Mutant(
                 "tilt forgotten: Dirichlet",
                 altered(
@@ -229,19 +220,7 @@ ARRIVAL_UPDATES: tuple[Update, ...] = (
         given=embedding_given_arrivals,
         mutants=(
             Mutant(
-                "scale for rate",
-                altered(embedding_given_arrivals, lambda d, s, i: Gamma(d.concentration, 1.0 / d.rate)),
-            ),
-            Mutant(
-                "one count too many",
-                altered(embedding_given_arrivals, lambda d, s, i: Gamma(d.concentration + 1.0, d.rate)),
-            ),
-            Mutant(
                 "exposure 1 instead of t", at_state(embedding_given_arrivals, arrival_time=whole_exposure)
-            ),
-            Mutant(
-                "sign of psi",
-                at_state(embedding_given_arrivals, weights=lambda state, inputs: -state["weights"]),
             ),
         ),
         equation="eq. 13",

@@ -195,10 +195,6 @@ COUNT_UPDATES: tuple[Update, ...] = (
         given=counts_given_rest,
         mutants=(
             Mutant(
-                "rates without the embedding",
-                at_state(counts_given_rest, embedding=lambda s, i: jnp.ones_like(s["embedding"])),
-            ),
-            Mutant(
                 "every topic truncated by itself", lambda s, i: _TruncatedEach(log_rates(s, i["positives"]))
             ),
         ),
@@ -214,10 +210,6 @@ COUNT_UPDATES: tuple[Update, ...] = (
                 "all rows instead of the missing ones",
                 lambda s, i: Independent(Poisson(s["topics"] * s["embedding"].sum(axis=0)[:, None]), 1),
             ),
-            Mutant(
-                "rate without the topics",
-                at_state(hidden_counts_given_rest, topics=lambda s, i: jnp.ones_like(s["topics"])),
-            ),
             Mutant("mask forgotten", at_inputs(hidden_counts_given_rest, negatives=everything_observed)),
         ),
         equation="this project (missing labels)",
@@ -232,8 +224,6 @@ COUNT_UPDATES: tuple[Update, ...] = (
                 "hidden counts forgotten",
                 at_state(topics_given_counts, hidden_counts=lambda s, i: jnp.zeros_like(s["hidden_counts"])),
             ),
-            Mutant("prior forgotten", at_inputs(topics_given_counts, topic_concentration=lambda i: 1.0)),
-            Mutant("one count too many", at_state(topics_given_counts, counts=_one_more)),
         ),
         equation="eq. 12",
     ),
@@ -242,17 +232,6 @@ COUNT_UPDATES: tuple[Update, ...] = (
         sites=("tables",),
         view="counts_tables",
         given=tables_given_rest,
-        mutants=(
-            Mutant(
-                "twice the shape",
-                _change(tables_given_rest, lambda d: table_count(d.count, 2.0 * d.concentration)),
-            ),
-            Mutant(
-                "shape off by one",
-                _change(tables_given_rest, lambda d: table_count(d.count, d.concentration + 1.0)),
-            ),
-            Mutant("one customer too many", at_state(tables_given_rest, counts=_one_more)),
-        ),
         equation="this project (the paper says that r is sampled easily)",
     ),
     Update(
@@ -264,9 +243,6 @@ COUNT_UPDATES: tuple[Update, ...] = (
             Mutant("prior forgotten", at_inputs(shape_given_tables, shape_prior=lambda i: (1.0, 0.0))),
             Mutant("whole rows exposed", at_inputs(shape_given_tables, negatives=everything_observed)),
             Mutant("counts for tables", at_state(shape_given_tables, tables=row_counts)),
-            Mutant(
-                "scale for rate", _change(shape_given_tables, lambda d: Gamma(d.concentration, 1.0 / d.rate))
-            ),
         ),
         equation="this project",
     ),
@@ -276,17 +252,6 @@ COUNT_UPDATES: tuple[Update, ...] = (
         view="counts_polya_gamma",
         given=omega_given_rest,
         mutants=(
-            Mutant(
-                "shape forgotten",
-                _change(
-                    omega_given_rest,
-                    lambda d: PolyaGamma(jnp.maximum(d.concentration - 0.5, 0.05), d.tilting),
-                ),
-            ),
-            Mutant(
-                "half of the tilt",
-                _change(omega_given_rest, lambda d: PolyaGamma(d.concentration, 0.5 * d.tilting)),
-            ),
             Mutant("offset log s forgotten", at_inputs(omega_given_rest, negatives=everything_observed)),
         ),
         equation="eq. 14",
@@ -297,10 +262,6 @@ COUNT_UPDATES: tuple[Update, ...] = (
         view="counts_polya_gamma",
         given=weights_given_omega,
         mutants=(
-            Mutant(
-                "half dropped",
-                _change(weights_given_omega, lambda d: GaussianNatural(2.0 * d.potential, d.precision)),
-            ),
             Mutant("offset log s forgotten", at_inputs(weights_given_omega, negatives=everything_observed)),
             Mutant(
                 "prior forgotten",
@@ -309,7 +270,6 @@ COUNT_UPDATES: tuple[Update, ...] = (
                     lambda d: GaussianNatural(d.potential, d.precision + jnp.eye(d.precision.shape[-1])),
                 ),
             ),
-            Mutant("stale omega", at_state(weights_given_omega, omega=lambda s, i: 0.5 * s["omega"])),
         ),
         equation="eqs. 15-16, with the offset",
     ),
@@ -319,12 +279,7 @@ COUNT_UPDATES: tuple[Update, ...] = (
         view="counts_observed",
         given=embedding_given_counts,
         mutants=(
-            Mutant(
-                "scale for rate",
-                _change(embedding_given_counts, lambda d: Gamma(d.concentration, 1.0 / d.rate)),
-            ),
             Mutant("whole rows exposed", at_inputs(embedding_given_counts, negatives=everything_observed)),
-            Mutant("one count too many", at_state(embedding_given_counts, counts=_one_more)),
         ),
         equation="eq. 13",
     ),

@@ -7,7 +7,6 @@ on product grids of Gauss nodes and topics, counts and tables on grids of whole 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from labelzoo.data import LabelData
@@ -19,12 +18,12 @@ from labelzoo.inference.checks.marginal import (
     product_nodes,
     whole_numbers,
 )
-from labelzoo.models.bernoulli_poisson_topics import arrivals, counts, counts_observed
 from labelzoo.models.bernoulli_poisson_topics_card import spec
 
 Inputs = Mapping[str, Any]
 State = Mapping[str, Any]
 
+SETTINGS = {"topic_concentration": 0.7, "standardize": False, "scale_rows": False, "intercept": False}
 LOG_EMBEDDING = (-45.0, 6.0)
 """Range of log u: with shapes above .8 less than e^-36 of the mass lies outside."""
 MOST_COUNTS = 6
@@ -32,12 +31,14 @@ MOST_COUNTS = 6
 
 
 def inputs_of(labels: list[float], num_topics: int) -> Callable[[], dict[str, Any]]:
-    """Return a function that prepares one row with these labels (NaN: missing)."""
+    """Return a function that prepares one row with these labels (NaN: missing) and its features as they are.
+
+    Standardised, the features of a single row would be zero.
+    """
 
     def prepare() -> dict[str, Any]:
-        data = LabelData.from_arrays(np.array([[0.8]]), np.array([labels]))
-        settings = spec.resolve({"num_topics": num_topics, "topic_concentration": 0.7})
-        return spec.prepare(data, settings)
+        data = LabelData.from_arrays(np.array([[0.8, -0.5]]), np.array([labels]))
+        return spec.prepare(data, spec.resolve({**SETTINGS, "num_topics": num_topics}))
 
     return prepare
 
@@ -92,8 +93,9 @@ def embedded_states(rng: np.random.Generator, inputs: Inputs) -> list[dict[str, 
 
 def with_embedding(state: State, inputs: Inputs) -> tuple[State, Any]:
     """Write u = g exp(psi) for log g: log |du / d log g| = log u."""
-    log_u = state["log_unit_embedding"] + inputs["X"] @ state["weights"].T
-    return {**state, "embedding": jnp.exp(log_u)}, log_u.sum()
+    rest = dict(state)
+    log_u = rest.pop("log_unit_embedding") + np.asarray(inputs["X"]) @ rest["weights"].T
+    return {**rest, "embedding": np.exp(log_u)}, log_u.sum()
 
 
 def arrival_grid(state: State, inputs: Inputs) -> dict[str, Nodes]:
@@ -118,9 +120,13 @@ def counts_grid(state: State, inputs: Inputs) -> dict[str, Nodes]:
 
 
 def hidden_grid(state: State, inputs: Inputs) -> dict[str, Nodes]:
-    """Return all hidden counts up to 40 a label."""
-    size = (inputs["num_topics"], inputs["num_labels"])
-    return {"hidden_counts": product_nodes(whole_numbers(0, 40), size)}
+    """Return hidden counts of one topic up to 25 for the last label, up to 3 for those that are observed.
+
+    Only the last label is missing; the rates of the others are zero, those of the last one below 2.
+    """
+    num_labels = inputs["num_labels"]
+    index = np.indices((*(4,) * (num_labels - 1), 26)).reshape(num_labels, -1)
+    return {"hidden_counts": Nodes(index.T[:, None, :], np.zeros(index.shape[1]))}
 
 
 def tables_grid(state: State, inputs: Inputs) -> dict[str, Nodes]:
@@ -135,29 +141,24 @@ def omega_grid(state: State, inputs: Inputs) -> dict[str, Nodes]:
     return {"omega": product_nodes(log_scale_nodes(-7.0, 3.5, 120), size)}
 
 
-def _unexposed(view: Callable[..., Any]) -> tuple[str, Callable[..., Any]]:
-    """Return `view` with the observed zeros forgotten."""
+def _zeros_times(factor: float) -> Callable[[Inputs], Inputs]:
+    """Return a change of the inputs that counts every observed zero `factor` times."""
 
-    def wrong(X: Any, positives: Any, negatives: Any, **settings: Any) -> None:
-        none = negatives._replace(base=0.0 * negatives.base, sign=0.0 * negatives.sign)
-        view(X, positives, none, **settings)
+    def change(inputs: Inputs) -> Inputs:
+        zeros = inputs["negatives"]
+        base, sign = factor * np.asarray(zeros.base), factor * np.asarray(zeros.sign)
+        return {**inputs, "negatives": zeros._replace(base=base, sign=sign)}
 
-    return "exposure of the observed zeros dropped", wrong
-
-
-def _psi_reversed(view: Callable[..., Any]) -> tuple[str, Callable[..., Any]]:
-    """Return `view` with psi of the wrong sign."""
-
-    def wrong(X: Any, positives: Any, negatives: Any, **settings: Any) -> None:
-        view(-X, positives, negatives, **settings)
-
-    return "sign of psi", wrong
+    return change
 
 
-def _hidden_doubled(X: Any, positives: Any, negatives: Any, **settings: Any) -> None:
-    twice = negatives._replace(base=2.0 * negatives.base, sign=2.0 * negatives.sign)
-    counts(X, positives, twice, **settings)
+def _reversed(inputs: Inputs) -> Inputs:
+    return {**inputs, "X": -np.asarray(inputs["X"])}
 
+
+UNEXPOSED = ("exposure of the observed zeros dropped", _zeros_times(0.0))
+DOUBLED = ("observed zeros counted twice", _zeros_times(2.0))
+PSI_REVERSED = ("sign of psi", _reversed)
 
 CASES = (
     EnumerationCase(
@@ -169,7 +170,7 @@ CASES = (
         states=summed_states,
         grid=arrival_grid,
         carry=with_embedding,
-        mutants=(_unexposed(arrivals), _psi_reversed(arrivals)),
+        wrong_inputs=(UNEXPOSED, PSI_REVERSED),
     ),
     EnumerationCase(
         name="arrivals -> arrivals_collapsed",
@@ -179,7 +180,7 @@ CASES = (
         inputs=inputs_of([1.0, 0.0, 1.0], num_topics=2),
         states=arrival_states,
         grid=embedding_grid,
-        mutants=(_unexposed(arrivals), _psi_reversed(arrivals)),
+        wrong_inputs=(UNEXPOSED, PSI_REVERSED),
     ),
     EnumerationCase(
         name="counts_observed -> summed",
@@ -190,17 +191,17 @@ CASES = (
         states=summed_states,
         grid=counts_grid,
         carry=with_embedding,
-        mutants=(_unexposed(counts_observed),),
+        wrong_inputs=(UNEXPOSED,),
     ),
     EnumerationCase(
         name="counts -> counts_observed",
         view_from="counts",
         view_to="counts_observed",
         sites=("hidden_counts",),
-        inputs=inputs_of([1.0, 0.0, np.nan], num_topics=1),
+        inputs=inputs_of([1.0, 0.0, 1.0, np.nan], num_topics=1),
         states=embedded_states,
         grid=hidden_grid,
-        mutants=(("observed zeros counted twice", _hidden_doubled),),
+        wrong_inputs=(DOUBLED,),
     ),
     EnumerationCase(
         name="counts_observed -> counts_tables",
@@ -211,17 +212,17 @@ CASES = (
         states=count_states,
         grid=embedding_grid,
         grid_to=tables_grid,
-        mutants=(_unexposed(counts_observed), _psi_reversed(counts_observed)),
+        wrong_inputs=(UNEXPOSED, PSI_REVERSED),
     ),
     EnumerationCase(
         name="counts_observed -> counts_polya_gamma",
         view_from="counts_observed",
         view_to="counts_polya_gamma",
         sites=("embedding", "omega"),
-        inputs=inputs_of([1.0, 0.0, 1.0], num_topics=1),
+        inputs=inputs_of([1.0, 0.0, 1.0, np.nan], num_topics=1),
         states=count_states,
         grid=embedding_grid,
         grid_to=omega_grid,
-        mutants=(_unexposed(counts_observed), _psi_reversed(counts_observed)),
+        wrong_inputs=(UNEXPOSED, PSI_REVERSED),
     ),
 )

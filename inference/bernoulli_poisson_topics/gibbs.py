@@ -35,6 +35,7 @@ from labelzoo.inference.bernoulli_poisson_topics.starts_mcmc import (
     kept_sites,
     log_likelihood_stat,
     log_rates,
+    place_sites,
     start_sites,
 )
 from labelzoo.inference.engine import Engine, EngineResult
@@ -148,6 +149,7 @@ def build_kernel(spec: ModelSpec) -> SweepKernel:
         adapt=adapt,
         adapt_at=adapt_at,
         outputs=kept_sites,
+        place=place_sites,
     )
 
 
@@ -168,4 +170,5 @@ GIBBS = Engine(
     options={**MCMC_OPTIONS, "num_warmup": 1000, "num_samples": 1000, "thinning": 5},
     conditionals=tuple(update.name for update in ARRIVAL_UPDATES),
     description="Gibbs sampling by first arrivals, tilted-Dirichlet topics, short HMC on shapes and weights.",
+    kernel=build_kernel,
 )

@@ -35,6 +35,7 @@ from labelzoo.inference.bernoulli_poisson_topics.starts_mcmc import (
     draw_precision,
     kept_sites,
     log_likelihood_stat,
+    place_sites,
     precision_of,
     start_sites,
 )
@@ -101,6 +102,7 @@ def build_kernel(spec: ModelSpec) -> SweepKernel:
         lambda key, inputs: (start_sites(key, inputs), ()),
         lambda key, sites, adapted, inputs: sweep(key, sites, inputs),
         outputs=kept_sites,
+        place=place_sites,
     )
 
 
@@ -121,4 +123,5 @@ GIBBS_COUNTS = Engine(
     options={**MCMC_OPTIONS, "num_warmup": 1000, "num_samples": 1000, "thinning": 5},
     conditionals=tuple(update.name for update in COUNT_UPDATES),
     description="The paper's Gibbs sampler: Poisson counts, table counts, Polya-Gamma weights.",
+    kernel=build_kernel,
 )

@@ -102,6 +102,16 @@ def _start_shape(key: Array, inputs: Inputs) -> Array:
     return a / b * jnp.exp(0.3 * jax.random.normal(key, (inputs["num_topics"],), inputs["X"].dtype))
 
 
+def place_sites(key: Array, sites: State, given: State, inputs: Inputs) -> dict[str, Array]:
+    """Return a start with the values of `given` in place, and the logarithms that go with them."""
+    logs = {
+        f"log_{name}": jnp.log(jnp.maximum(given[name], TINY))
+        for name in ("topics", "embedding")
+        if name in given
+    }
+    return {**sites, **logs, **given}
+
+
 def kept_sites(sites: State, inputs: Inputs) -> dict[str, Array]:
     """Return what is stored of a state: no auxiliary variables, no logarithms."""
     return {name: sites[name] for name in KEPT if name in sites}

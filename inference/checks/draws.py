@@ -13,25 +13,24 @@ probability times the difference has less variance, but is far from normal where
 
 Proposals add the difference of two draws of a second, independent part (differential evolution: ter Braak,
 Statistics and Computing 2006), which adapts to scale and correlation, keeps whole numbers whole and fixed
-totals fixed. Continuous supports are treated in unconstrained coordinates.
+totals fixed. Positive, unit-interval and simplex supports are treated in unconstrained coordinates. The sampler
+and the density are compiled; the walk itself runs in NumPy, since compilation is what a check costs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import logsumexp
-from numpyro.distributions import biject_to, constraints
 
+from labelzoo.inference.checks.coordinates import Described, SiteLaw, describe
+from labelzoo.inference.checks.parameters import no_changes
 from labelzoo.inference.checks.programs import (
     ClaimError,
     Program,
     State,
-    base_support,
     claim_of,
-    inside,
+    claim_terms,
     join_inputs,
     split_inputs,
 )
@@ -39,8 +38,10 @@ from labelzoo.inference.checks.report import CheckResult
 
 FAMILY_RATE = 1e-3
 """Chance of one false alarm in a whole report."""
-ELEMENTS, FEWEST, MOST = 24_000, 160, 1600
+ELEMENTS, FEWEST, MOST = 16_000, 160, 1600
 """Scalars drawn a data set (draws x states x elements), and the bounds of the draws a state."""
+VALUES = 8
+"""Block values at a state that one call of the compiled density takes."""
 POOL_SHARE = 0.25
 """Share of the draws that only make proposals."""
 MOST_OUTSIDE, MOST_IDLE = 0.05, 0.5
@@ -53,150 +54,13 @@ SMALLEST = 1e-300
 """Values of continuous sites below this are walled off: samplers pile up the rest of the mass there."""
 
 Array = Any
-
-
-class Coordinates(NamedTuple):
-    """Coordinates of a support: to, from, log |d value / d coordinate| a batch element, and the projection
-    of a moved coordinate onto those that stand for a value (logs of a simplex sum to one)."""
-
-    free: Callable[[Array], Array]
-    value: Callable[[Array], Array]
-    log_jacobian: Callable[[Array, Array], Array]
-    project: Callable[[Array], Array] = lambda u: u
-
-
-def coordinates(distribution: Any) -> Coordinates:
-    """Choose coordinates for a distribution: log for simplexes (up to a constant), identity for counts."""
-    support, extra = base_support(distribution.support)
-    if distribution.is_discrete:
-        return Coordinates(lambda x: x, lambda x: x, lambda u, x: jnp.zeros(()))
-    if support is constraints.simplex:
-        # Base measure prod dv / v: a move of log v followed by normalisation is symmetric under it.
-        return Coordinates(
-            jnp.log,
-            jnp.exp,
-            lambda u, x: _sum_axes(u.sum(-1), extra),
-            lambda u: u - logsumexp(u, axis=-1, keepdims=True),
-        )
-    transform = biject_to(support)
-    return Coordinates(
-        transform._inverse,
-        transform,
-        lambda u, x: _sum_axes(transform.log_abs_det_jacobian(u, x), extra),
-    )
-
-
-def _sum_axes(value: Array, count: int) -> Array:
-    return value.sum(tuple(range(-count, 0))) if count else value
-
-
-def features(u: Array, center: Array, spread: Array, num_batch: int) -> Array:
-    """Return bounded functions of coordinates (draw, batch..., event...): t, t^2 and t_i t_(i+1)."""
-    lead = u.shape[: 1 + num_batch]
-    t = jnp.tanh((u - center) / spread).reshape(*lead, -1)
-    return jnp.concatenate([t, t**2, t[..., :-1] * t[..., 1:]], axis=-1)
-
-
-def metropolis_change(key: Array, distribution: Any, draws: Array) -> tuple[Array, Array, Array]:
-    """Make `MOVES` Metropolis moves from every draw and sum the changes of bounded functions.
-
-    Parameters
-    ----------
-    key : jax.random.key
-    distribution : numpyro Distribution
-        The claim, of batch shape B.
-    draws : array (draw, ...)
-        Its draws; the last quarter only makes proposals.
-
-    Returns
-    -------
-    total, square : arrays (1 + elements of B, function)
-        Sum over draws of the change d and of its square. Row 0 is that of the sum over the batch, which sees
-        what is small in each element.
-    shares : array (2,)
-        Shares of the batch elements of draws that the claim excludes, and that cannot be used.
-    """
-    ways = coordinates(distribution)
-    size = int(draws.shape[0] * (1 - POOL_SHARE))
-    u = ways.free(draws)
-    tested, pool = u[:size], u[size:]
-    end, shares = _walk(key, distribution, ways, tested, pool)
-    num_batch = len(distribution.batch_shape)
-    start, end = (features(at, *_center_spread(pool), num_batch) for at in (tested, end))
-    # Coordinates of draws that never moved may be infinite.
-    change = jnp.where(end == start, 0.0, end - start).reshape(size, -1, start.shape[-1])
-    change = jnp.concatenate([change.sum(1, keepdims=True), change], axis=1)
-    return change.sum(0), (change**2).sum(0), shares
-
-
-class Walk(NamedTuple):
-    """Where the draws are, their log density, and which started at excluded or unusable values."""
-
-    at: Array
-    density: Array
-    excluded: Array
-    idle: Array
-
-
-def _walk(key: Array, distribution: Any, ways: Coordinates, start: Array, pool: Array) -> tuple[Array, Array]:
-    """Return the draws after `MOVES` moves, and the shares of excluded and of unusable ones among them."""
-    keys = jax.random.split(key, MOVES + 1)
-
-    def move(index: Array, walk: Walk) -> Walk:
-        propose_key, accept_key = jax.random.split(keys[index])
-        proposed = ways.project(_proposal(propose_key, walk.at, pool, distribution.is_discrete))
-        # One copy of the density in the program: move 0 evaluates it at the draws themselves.
-        first = index == 0
-        target, excluded = _log_target(distribution, ways, jnp.where(first, start, proposed))
-        usable = jnp.isfinite(walk.density) & ~jnp.isnan(target)
-        ratio = jnp.where(usable, target - walk.density, -jnp.inf)
-        taken = (-jax.random.exponential(accept_key, ratio.shape) < ratio) & ~first
-        wide = taken.reshape(*taken.shape, *[1] * (start.ndim - taken.ndim))
-        return Walk(
-            jnp.where(wide, proposed, walk.at),
-            jnp.where(first | taken, target, walk.density),
-            jnp.where(first, excluded, walk.excluded),
-            jnp.where(first, ~jnp.isfinite(target), walk.idle),
-        )
-
-    none = jnp.zeros((len(start), *distribution.batch_shape), bool)
-    walk = jax.lax.fori_loop(0, MOVES + 1, move, Walk(start, none.astype(float), none, none))
-    return walk.at, jnp.stack([walk.excluded.mean(), walk.idle.mean()])
-
-
-def _center_spread(pool: Array) -> tuple[Array, Array]:
-    """Return mean and standard deviation of the finite coordinates (the log of an underflown draw is not)."""
-    finite = jnp.isfinite(pool)
-    count = jnp.maximum(finite.sum(0), 1)
-    center = jnp.where(finite, pool, 0.0).sum(0) / count
-    spread = jnp.sqrt((jnp.where(finite, pool - center, 0.0) ** 2).sum(0) / count)
-    return center, jnp.where(spread > 0, spread, 1.0)
-
-
-def _proposal(key: Array, tested: Array, pool: Array, is_discrete: bool) -> Array:
-    pairs = jax.random.randint(key, (2, len(tested)), 0, len(pool))
-    difference = pool[pairs[0]] - pool[pairs[1]]
-    if is_discrete:
-        return tested + difference.astype(tested.dtype)
-    step = jax.random.choice(jax.random.fold_in(key, 1), jnp.asarray(STEPS), (len(tested),))
-    return tested + step.reshape(-1, *[1] * (tested.ndim - 1)) * difference
-
-
-def _log_target(distribution: Any, ways: Coordinates, u: Array) -> tuple[Array, Array]:
-    """Return the log density in the coordinates, and which batch elements the claim cannot have drawn."""
-    value = ways.value(u)
-    density = distribution.log_prob(value)
-    within = inside(distribution, value)
-    impossible = jnp.isnan(density) | (density == -jnp.inf) | (~within & (density < jnp.inf))
-    if distribution.is_discrete:
-        return jnp.where(within, density, -jnp.inf), impossible
-    vanishing = (jnp.abs(value) < SMALLEST).any(tuple(range(-len(distribution.event_shape), 0)))
-    target = jnp.where(within & ~vanishing, density + ways.log_jacobian(u, value), -jnp.inf)
-    return target, impossible & ~vanishing
+Terms = dict[str, tuple[Array, Array]]
+Evaluate = Callable[[State], Terms]
+"""Block values (state, VALUES, ...) by site to (log density, inside the support), (state, VALUES, *batch)."""
 
 
 @Program
-def drawn(
+def samples(
     arrays: list[Array],
     states: State,
     keys: Array,
@@ -205,17 +69,13 @@ def drawn(
     given: Any,
     sites: tuple[str, ...],
     size: int,
-) -> tuple[State, Any]:
-    """Draw `size` block values at every state and test them; see `metropolis_change`."""
+) -> State:
+    """Return `size` draws of the claim at every state: {site: (state, draw, ...)}."""
 
-    def one(state: State, key: Array) -> tuple[State, Any]:
+    def one(state: State, key: Array) -> State:
         claim = claim_of(given, state, join_inputs(arrays, static), sites)
-        draws, drift = {}, {}
-        for index, (site, distribution) in enumerate(claim.items()):
-            sample_key, drift_key = jax.random.split(jax.random.fold_in(key, index))
-            draws[site] = _sample(distribution, sample_key, size, site)
-            drift[site] = metropolis_change(drift_key, distribution, draws[site])
-        return draws, drift
+        keys = jax.random.split(key, len(claim))
+        return {site: _sample(d, k, size, site) for (site, d), k in zip(claim.items(), keys, strict=True)}
 
     return jax.vmap(one)(states, keys)
 
@@ -225,6 +85,154 @@ def _sample(distribution: Any, key: Array, size: int, site: str) -> Array:
     if draws.shape != (size, *distribution.shape()):
         raise ClaimError(f"draws of {site!r} have shape {draws.shape}, not {(size, *distribution.shape())}")
     return draws
+
+
+class Walk(NamedTuple):
+    """Where the draws of one site are and the log density there; which started excluded or unusable."""
+
+    at: Array
+    density: Array
+    excluded: Array
+    idle: Array
+
+
+def changes_of_walk(
+    rng: np.random.Generator, evaluate: Evaluate, laws: Mapping[str, SiteLaw], drawn: State
+) -> dict[str, tuple[Array, Array, Array]]:
+    """Make `MOVES` Metropolis moves from every draw and sum the changes of bounded functions.
+
+    Parameters
+    ----------
+    rng : numpy Generator
+    evaluate : callable
+        The claim's density at block values.
+    laws : mapping
+        By site.
+    drawn : mapping
+        {site: (state, draw, ...)}; the last quarter only makes proposals.
+
+    Returns
+    -------
+    dict
+        {site: (total, square, shares)}: sums over draws of the change and its square, (state, 1 + elements,
+        function), where row 0 is that of the sum over elements, which sees what is small in each; and the
+        shares of draws that the claim excludes and that cannot be used, (state, 2).
+    """
+    count = next(iter(drawn.values())).shape[1]
+    size = int(count * (1 - POOL_SHARE))
+    free = {site: laws[site].coordinates.free(value) for site, value in drawn.items()}
+    start = {site: u[:, :size] for site, u in free.items()}
+    pool = {site: u[:, size:] for site, u in free.items()}
+    first = log_targets(evaluate, laws, start)
+    walks = {
+        site: Walk(start[site], target, excluded, ~np.isfinite(target))
+        for site, (target, excluded) in first.items()
+    }
+    for _ in range(MOVES):
+        walks = _moved(rng, evaluate, laws, walks, pool)
+    return {site: _change(laws[site], start[site], pool[site], walk) for site, walk in walks.items()}
+
+
+def _moved(
+    rng: np.random.Generator,
+    evaluate: Evaluate,
+    laws: Mapping[str, SiteLaw],
+    walks: dict[str, Walk],
+    pool: State,
+) -> dict[str, Walk]:
+    proposed = {
+        site: laws[site].coordinates.project(_proposal(rng, walk.at, pool[site], laws[site].is_discrete))
+        for site, walk in walks.items()
+    }
+    targets = log_targets(evaluate, laws, proposed)
+    out = {}
+    for site, walk in walks.items():
+        target = targets[site][0]
+        usable = np.isfinite(walk.density) & ~np.isnan(target)
+        with np.errstate(invalid="ignore"):
+            ratio = np.where(usable, target - walk.density, -np.inf)
+        taken = -rng.exponential(size=ratio.shape) < ratio
+        wide = taken.reshape(*taken.shape, *[1] * (walk.at.ndim - taken.ndim))
+        out[site] = walk._replace(
+            at=np.where(wide, proposed[site], walk.at), density=np.where(taken, target, walk.density)
+        )
+    return out
+
+
+def _proposal(rng: np.random.Generator, at: Array, pool: Array, is_discrete: bool) -> Array:
+    pairs = rng.integers(pool.shape[1], size=(2, at.shape[0], at.shape[1]))
+    states = np.arange(at.shape[0])[:, None]
+    with np.errstate(invalid="ignore"):
+        difference = pool[states, pairs[0]] - pool[states, pairs[1]]
+        if is_discrete:
+            return at + difference.astype(at.dtype)
+        step = rng.choice(STEPS, size=at.shape[:2])
+        return at + step.reshape(*step.shape, *[1] * (at.ndim - 2)) * difference
+
+
+def log_targets(evaluate: Evaluate, laws: Mapping[str, SiteLaw], u: State) -> dict[str, tuple[Array, Array]]:
+    """Return by site the log density in the coordinates, and which elements the claim cannot have drawn."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = {site: laws[site].coordinates.value(part) for site, part in u.items()}
+    found = in_chunks(evaluate, values)
+    out = {}
+    for site, law in laws.items():
+        density, within = found[site]
+        impossible = np.isnan(density) | (density == -np.inf) | (~within & (density < np.inf))
+        if law.is_discrete:
+            out[site] = np.where(within, density, -np.inf), impossible
+            continue
+        small = np.abs(values[site]) < SMALLEST
+        vanishing = small.any(tuple(range(-len(law.event_shape), 0))) if law.event_shape else small
+        with np.errstate(invalid="ignore"):
+            target = np.where(within & ~vanishing, density + law.coordinates.log_jacobian(u[site]), -np.inf)
+        out[site] = target, impossible & ~vanishing
+    return out
+
+
+def in_chunks(evaluate: Evaluate, values: State) -> dict[str, tuple[Array, Array]]:
+    """Evaluate any number of block values a state, `VALUES` at a time, so that one program serves."""
+    count = next(iter(values.values())).shape[1]
+    order = np.minimum(np.arange(-(-count // VALUES) * VALUES), count - 1).reshape(-1, VALUES)
+    parts = [evaluate({site: value[:, columns] for site, value in values.items()}) for columns in order]
+
+    def joined(site: str, part: int) -> Array:
+        return np.concatenate([np.asarray(found[site][part]) for found in parts], axis=1)[:, :count]
+
+    return {site: (joined(site, 0), joined(site, 1)) for site in parts[0]}
+
+
+def _change(law: SiteLaw, start: Array, pool: Array, walk: Walk) -> tuple[Array, Array, Array]:
+    center, spread = _center_spread(pool)
+    num_batch = len(law.batch_shape)
+    before, after = (features(at, center, spread, num_batch) for at in (start, walk.at))
+    # Coordinates of draws that never moved may be infinite.
+    with np.errstate(invalid="ignore"):
+        change = np.where(after == before, 0.0, after - before)
+    change = change.reshape(*start.shape[:2], -1, before.shape[-1])
+    change = np.concatenate([change.sum(2, keepdims=True), change], axis=2)
+    axes = tuple(range(1, walk.idle.ndim))
+    shares = np.stack([walk.excluded.mean(axes), walk.idle.mean(axes)], axis=-1)
+    return change.sum(1), (change**2).sum(1), shares
+
+
+def features(u: Array, center: Array, spread: Array, num_batch: int) -> Array:
+    """Return bounded functions of coordinates (state, draw, batch..., event...): t, t^2 and t_i t_(i+1)."""
+    lead = u.shape[: 2 + num_batch]
+    with np.errstate(invalid="ignore"):
+        t = np.tanh((u - center) / spread).reshape(*lead, -1)
+    return np.concatenate([t, t**2, t[..., :-1] * t[..., 1:]], axis=-1)
+
+
+def _center_spread(pool: Array) -> tuple[Array, Array]:
+    """Return mean and standard deviation of the finite coordinates (the log of an underflown draw is not)."""
+    finite = np.isfinite(pool)
+    count = np.maximum(finite.sum(1, keepdims=True), 1)
+    with np.errstate(invalid="ignore"):
+        center = np.where(finite, pool, 0.0).sum(1, keepdims=True) / count
+        square = np.where(finite, pool - center, 0.0) ** 2
+    spread = np.sqrt(square.sum(1, keepdims=True) / count)
+    return center, np.where(spread > 0, spread, 1.0)
 
 
 def z_scores(total: Any, square: Any) -> np.ndarray:
@@ -246,21 +254,36 @@ class Drawn(NamedTuple):
 
 
 def draw_blocks(
-    inputs: Any, states: State, given: Any, sites: tuple[str, ...], seed: int, *, times: int = 1
+    inputs: Any,
+    states: State,
+    given: Any,
+    sites: tuple[str, ...],
+    seed: int,
+    *,
+    times: int = 1,
+    described: Described | None = None,
 ) -> Drawn:
     """Draw from a claim at every state and summarise the test of the draws."""
+    about = describe(given, states, inputs, sites) if described is None else described
     arrays, static = split_inputs(inputs)
     keys = jax.random.split(jax.random.key(seed), len(next(iter(states.values()))))
     size = times * draws_a_state(states, sites)
-    draws, drift = drawn(arrays, states, keys, static=static, given=given, sites=sites, size=size)
+    options: Any = {"static": static, "given": given, "sites": sites}
+    drawn = {
+        site: np.asarray(value) for site, value in samples(arrays, states, keys, **options, size=size).items()
+    }
+
+    def evaluate(values: State) -> Terms:
+        return claim_terms(arrays, states, values, no_changes(len(about.parameters)), **options)
+
+    drift = changes_of_walk(np.random.default_rng([seed, 5]), evaluate, about.laws, drawn)
     largest, worst, tests = 0.0, sites[0], 0
     for site, (total, square, _) in drift.items():
-        z = np.abs(pooled_z(np.asarray(total), np.asarray(square)))
+        z = np.abs(pooled_z(total, square))
         tests += z.size
         if z.max(initial=0.0) > largest:
             largest, worst = float(z.max()), site
-    kept = {site: np.asarray(value) for site, value in draws.items()}
-    return Drawn(kept, largest, worst, tests, _excluded({site: part[2] for site, part in drift.items()}))
+    return Drawn(drawn, largest, worst, tests, _excluded({site: part[2] for site, part in drift.items()}))
 
 
 def _excluded(shares: dict[str, Any]) -> str:

@@ -10,7 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from labelzoo.inference.checks.programs import State, claimed_log_density, log_joint, split_inputs
+from labelzoo.inference.checks.parameters import no_changes
+from labelzoo.inference.checks.programs import (
+    State,
+    claim_terms,
+    claimed_log_density,
+    log_terms,
+    split_inputs,
+)
 from labelzoo.inference.checks.report import CheckResult
 
 THRESHOLD = 1e-9
@@ -26,7 +33,8 @@ class Bench(NamedTuple):
     ----------
     name : str
         The data set.
-    inputs : mapping
+    inputs, view_inputs : mapping
+        As the claim and as the view read them: plain floats are arrays where they can be traced.
     view : callable
     states : dict
         Leaves (state, ...).
@@ -34,15 +42,19 @@ class Bench(NamedTuple):
         Leaves (state, value, ...) for the sites of the block.
     log_p, size : ndarray (state, value)
         Log joint with each value in place, and the size of its terms.
+    terms : dict
+        The log joint by site, (state, value).
     """
 
     name: str
     inputs: Mapping[str, Any]
+    view_inputs: Mapping[str, Any]
     view: Any
     states: State
     blocks: State
     log_p: np.ndarray
     size: np.ndarray
+    terms: dict[str, np.ndarray]
 
 
 class Claimed(NamedTuple):
@@ -52,26 +64,37 @@ class Claimed(NamedTuple):
     size: np.ndarray
 
 
-def make_bench(name: str, inputs: Mapping[str, Any], view: Any, states: State, blocks: State) -> Bench:
+def make_bench(
+    name: str,
+    inputs: Mapping[str, Any],
+    view_inputs: Mapping[str, Any],
+    view: Any,
+    states: State,
+    blocks: State,
+) -> Bench:
     """Evaluate the joint with every block value in place."""
+    terms, valid = joint_terms(view, view_inputs, states, blocks)
+    table = np.stack(list(terms.values()))
+    with np.errstate(invalid="ignore"):
+        log_p = np.where(valid, table.sum(0), -np.inf)
+    return Bench(name, inputs, view_inputs, view, states, blocks, log_p, np.abs(table).sum(0), terms)
+
+
+def joint_terms(
+    view: Any, inputs: Mapping[str, Any], states: State, blocks: State
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Return the log joint by site and whether the values are allowed, all (state, value)."""
     arrays, static = split_inputs(inputs)
     count, values = next(iter(blocks.values())).shape[:2]
     flat = {
         site: np.repeat(leaf, values, axis=0)
         if site not in blocks
-        else blocks[site].reshape(-1, *leaf.shape[1:])
+        else blocks[site].reshape(-1, *leaf.shape[1:]).astype(leaf.dtype)
         for site, leaf in states.items()
     }
-    log_p, size = log_joint(arrays, flat, static=static, view=view)
-    return Bench(
-        name,
-        inputs,
-        view,
-        states,
-        blocks,
-        np.reshape(log_p, (count, values)),
-        np.reshape(size, (count, values)),
-    )
+    terms, valid = log_terms(arrays, flat, static=static, view=view)
+    shape = (count, values)
+    return {site: np.reshape(term, shape) for site, term in terms.items()}, np.reshape(valid, shape)
 
 
 def swapped_blocks(states: State, sites: tuple[str, ...], count: int) -> State:
@@ -88,6 +111,33 @@ def log_claims(
     at = bench.states if states is None else states
     pairs = claimed_log_density(arrays, at, bench.blocks, static=static, givens=givens, sites=sites)
     return [Claimed(np.asarray(log_q), np.asarray(size)) for log_q, size in pairs]
+
+
+def log_claim(
+    bench: Bench,
+    given: Any,
+    sites: tuple[str, ...],
+    num_parameters: int,
+    *,
+    states: State | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    changes: Any = None,
+) -> Claimed:
+    """Evaluate one claim at the bench's block values, at other states or inputs, or with other parameters.
+
+    All of these run through one compiled program.
+    """
+    arrays, static = split_inputs(bench.inputs if inputs is None else inputs)
+    altered = no_changes(num_parameters) if changes is None else changes
+    at = bench.states if states is None else states
+    found = claim_terms(arrays, at, bench.blocks, altered, static=static, given=given, sites=sites)
+    log_q, size = np.zeros(bench.log_p.shape), np.zeros(bench.log_p.shape)
+    for terms, within in found.values():
+        terms, within = (np.asarray(part).reshape(*log_q.shape, -1) for part in (terms, within))
+        with np.errstate(invalid="ignore"):
+            log_q += np.where(within.all(-1), terms.sum(-1), -np.inf)
+        size += np.abs(terms).sum(-1)
+    return Claimed(log_q, size)
 
 
 def residuals(bench: Bench, claimed: Claimed) -> np.ndarray:

@@ -12,12 +12,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 from numpyro.distributions import biject_to
 
 from labelzoo.inference.checks.draws import z_limit, z_scores
 from labelzoo.inference.checks.programs import (
-    TRACING,
     Program,
     State,
     claim_log_prob,
@@ -26,6 +24,7 @@ from labelzoo.inference.checks.programs import (
     split_inputs,
 )
 from labelzoo.inference.checks.report import CheckResult
+from labelzoo.inference.checks.states import latent_supports
 from labelzoo.inference.update import Update
 
 Array = Any
@@ -58,11 +57,15 @@ class Free:
 
 
 def layout(view: Any, inputs: Mapping[str, Any], sites: tuple[str, ...]) -> Free:
-    """Read the supports of the block off one trace of its view."""
-    seeded = numpyro.handlers.seed(view, jax.random.key(0))
-    with TRACING:
-        trace = numpyro.handlers.trace(seeded).get_trace(**inputs)
-    return Free(tuple((site, biject_to(trace[site]["fn"].support)) for site in sites))
+    """Read the supports of the block off one abstract trace of its view."""
+    supports = latent_supports(view, inputs)
+    return Free(tuple((site, biject_to(supports[site].constraint)) for site in sites))
+
+
+@Program
+def packed(blocks: State, *, free: Free) -> Array:
+    """Return the blocks in unconstrained coordinates: (state, draw, coordinate)."""
+    return jax.vmap(jax.vmap(free.pack))(blocks)
 
 
 @Program
@@ -152,8 +155,7 @@ def kernel_z(before: State, after: State, free: Free) -> np.ndarray:
 
     Hoeffding's bound on them is exact for reversible kernels and nearly so for others.
     """
-    u, v = (jax.vmap(jax.vmap(free.pack))(block) for block in (before, after))
-    u, v = np.asarray(u), np.asarray(v)
+    u, v = (np.asarray(packed(dict(block), free=free)) for block in (before, after))
     # Draws on the boundary of float64 (logits of a simplex) are far out in every function alike.
     u, v = np.clip(u, -700.0, 700.0), np.clip(v, -700.0, 700.0)
     center, spread = np.median(u, axis=1, keepdims=True), u.std(axis=1, keepdims=True)

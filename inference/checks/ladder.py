@@ -82,6 +82,7 @@ def check(
             spec,
             data_cases(spec, seed),
             {},
+            {},
             states * (4 if tier == "full" else 1),
             seed,
             max(2 * len(chosen), 1),
@@ -90,11 +91,12 @@ def check(
         parts = all_updates(chosen, setting, say)
         parts += [stationarity_rung(case, setting, say) for case in find_cases(spec, "stationarity")]
         parts += [enumeration_rung(case, setting, say) for case in find_cases(spec, "enumeration")]
-    checks = tuple(row for part in parts for row in part[0])
+    checks = tuple(row for part in parts for row in part.checks)
     if not checks:
         raise ValueError(f"{spec.name}: there is nothing to check: register(spec, updates=[...]) names none")
-    mutants = tuple(row for part in parts for row in part[1])
-    return CheckReport(spec.name, checks, mutants, _notes(spec, chosen), time.perf_counter() - start)
+    mutants = tuple(row for part in parts for row in part.mutants)
+    notes = _notes(spec, chosen) + tuple(note for part in parts for note in part.notes)
+    return CheckReport(spec.name, checks, mutants, notes, time.perf_counter() - start)
 
 
 def all_updates(updates: tuple[Update, ...], setting: Setting, say: Callable[[str], None]) -> list[Rows]:

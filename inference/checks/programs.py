@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.infer.util import compute_log_probs
 
+from labelzoo.inference.checks.parameters import altered_claim
+
 Array = Any
 State = dict[str, Array]
 
@@ -100,23 +102,33 @@ def inside(distribution: Any, value: Array) -> Array:
 
 
 @Program
-def log_joint(arrays: list[Array], states: State, *, static: Static, view: Any) -> tuple[Array, Array]:
-    """Return the log joint density of `view` at each state and the size of its terms, both (state,).
+def log_terms(arrays: list[Array], states: State, *, static: Static, view: Any) -> tuple[State, Array]:
+    """Return the log density of every site of `view` at each state, {site: (state,)}, and which are allowed.
 
-    The density is that of the constrained values: no Jacobian enters. Outside the support it is -inf.
+    The density is that of the constrained values: no Jacobian enters. `numpyro.factor` counts as a site.
     """
 
-    def one(state: State) -> tuple[Array, Array]:
+    def one(state: State) -> tuple[State, Array]:
         by_site, trace = compute_log_probs(view, (), join_inputs(arrays, static), state)
         valid = jnp.asarray(True)
         for site in trace.values():
             if site["type"] == "sample" and not site["is_observed"]:
                 _require(site["name"], state, view)
                 valid &= inside(site["fn"], site["value"]).all()
-        terms = jnp.stack([jnp.asarray(term, float) for term in by_site.values()])
-        return jnp.where(valid, terms.sum(), -jnp.inf), jnp.abs(terms).sum()
+        return {name: jnp.asarray(term, float) for name, term in by_site.items()}, valid
 
     return jax.vmap(one)(states)
+
+
+@Program
+def log_joint(arrays: list[Array], states: State, *, static: Static, view: Any) -> tuple[Array, Array]:
+    """Return the log joint of `view` at each state and the size of its terms, both (state,).
+
+    Outside the support it is -inf.
+    """
+    terms, valid = log_terms.function(arrays, states, static=static, view=view)
+    table = jnp.stack(list(terms.values()))
+    return jnp.where(valid, table.sum(0), -jnp.inf), jnp.abs(table).sum(0)
 
 
 def _require(name: str, state: State, view: Any) -> None:
@@ -167,13 +179,49 @@ def claim_log_prob(claim: Any, block: State) -> tuple[Array, Array]:
 
 
 @Program
+def claim_terms(
+    arrays: list[Array],
+    states: State,
+    blocks: State,
+    changes: Array,
+    *,
+    static: Static,
+    given: Any,
+    sites: tuple[str, ...],
+) -> dict[str, tuple[Array, Array]]:
+    """Return {site: (log q, inside the support)} of block values, both (state, value, *batch of the claim).
+
+    `states` has leaves (state, ...) and `blocks` leaves (state, value, ...) for the block's sites. `changes`
+    (parameter, 3) alters the parameters of the claim, see `altered_claim`; `NO_CHANGE` rows leave it as it
+    is. A claim that is a bare log density gives one entry of shape (state, value).
+    """
+
+    def one(state: State, values: State) -> dict[str, tuple[Array, Array]]:
+        claim = claim_of(given, state, join_inputs(arrays, static), sites)
+        if not isinstance(claim, Mapping):
+            density = jax.vmap(lambda block: jnp.asarray(claim(block), float).sum())(values)
+            return {"+".join(sites): (density, jnp.ones(density.shape, bool))}
+        claim = altered_claim(claim, changes)
+        return {
+            name: jax.vmap(lambda value, d=d: (d.log_prob(value), _flags(d, value)))(values[name])
+            for name, d in claim.items()
+        }
+
+    return jax.vmap(one)(states, blocks)
+
+
+def _flags(distribution: Any, value: Array) -> Array:
+    return jnp.broadcast_to(inside(distribution, value), distribution.batch_shape)
+
+
+@Program
 def claimed_log_density(
     arrays: list[Array], states: State, blocks: State, *, static: Static, givens: Any, sites: tuple[str, ...]
 ) -> list[tuple[Array, Array]]:
     """Return log q of the block values and the size of its terms, both (state, value), for several claims.
 
-    `states` has leaves (state, ...) and `blocks` leaves (state, value, ...) for the block's sites. A claim
-    and its planted faults repeat one another: one program for all of them is compiled in half the time.
+    `states` has leaves (state, ...) and `blocks` leaves (state, value, ...) for the block's sites. Planted
+    faults of one update repeat one another: one program for all of them is compiled in half the time.
     """
 
     def one(state: State, values: State) -> list[tuple[Array, Array]]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,8 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-Kind = Literal["draws", "identity", "stationarity", "enumeration"]
-"""The rungs of the fast ladder."""
+Kind = Literal["draws", "identity", "stationarity", "enumeration", "order", "geweke", "sbc", "agreement"]
+"""The rungs: the first five in the fast tier, all of them in the full one."""
 
 
 @dataclass(frozen=True)
@@ -21,34 +22,50 @@ class CheckResult:
     ----------
     name : str
         The update, engine or pair of views that was checked.
-    kind : {"draws", "identity", "stationarity", "enumeration"}
+    kind : Kind
     site : str
         The block: site names joined by commas.
-    passed : bool
+    passed : bool or None
+        None where the check reports and does not judge (calibration of a mean-field engine, say).
     statistic : float
         Worst residual, largest z or largest gradient; infinite where there was nothing finite to compare.
     threshold : float
         The statistic must not exceed it.
     detail : str
         One sentence with the number of states and where the worst one is.
+    explanation : str
+        What slip the mismatch looks like, "unknown" where none fits; empty where nothing failed.
     """
 
     name: str
     kind: Kind
     site: str
-    passed: bool
+    passed: bool | None
     statistic: float
     threshold: float
     detail: str
+    explanation: str = ""
 
 
 @dataclass(frozen=True)
 class MutantResult:
-    """A planted fault and the rung that noticed it (None: it survived)."""
+    """A planted fault and the rung that noticed it (None: it survived).
+
+    Attributes
+    ----------
+    update, mutant : str
+    killed_by : Kind or None
+    origin : {"planted", "automatic"}
+        Written beside the update by its author, or made from it by the bench.
+    explanation : str
+        What the bench takes the fault for; empty where it was not asked.
+    """
 
     update: str
     mutant: str
     killed_by: Kind | None
+    origin: Literal["planted", "automatic"] = "planted"
+    explanation: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,7 +102,9 @@ class CheckReport:
     @property
     def passed(self) -> bool:
         """Every check passed and every planted fault was noticed."""
-        return all(row.passed for row in self.checks) and self.mutants_killed == self.mutants_total
+        return (
+            all(row.passed is not False for row in self.checks) and self.mutants_killed == self.mutants_total
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values ready for JSON; a non-finite number becomes None."""
@@ -100,11 +119,18 @@ class CheckReport:
                     "statistic": _finite(row.statistic),
                     "threshold": row.threshold,
                     "detail": row.detail,
+                    "explanation": row.explanation,
                 }
                 for row in self.checks
             ],
             "mutants": [
-                {"update": row.update, "mutant": row.mutant, "killed_by": row.killed_by}
+                {
+                    "update": row.update,
+                    "mutant": row.mutant,
+                    "killed_by": row.killed_by,
+                    "origin": row.origin,
+                    "explanation": row.explanation,
+                }
                 for row in self.mutants
             ],
             "mutants_killed": self.mutants_killed,
@@ -129,7 +155,7 @@ class CheckReport:
 
     def sentence(self) -> str:
         """Say in one sentence what the numbers support."""
-        failed = [row for row in self.checks if not row.passed]
+        failed = [row for row in self.checks if row.passed is False]
         survived = self.mutants_total - self.mutants_killed
         killed = f"{self.mutants_killed} of {self.mutants_total} planted faults noticed"
         if not self.checks:
@@ -146,19 +172,39 @@ class CheckReport:
         for heading in ("check", "rung", "block", "statistic", "limit", "verdict", "what was done"):
             table.add_column(heading, overflow="fold")
         for row in self.checks:
-            verdict = Text("ok", style="green") if row.passed else Text("FAILED", style="bold red")
             numbers = f"{row.statistic:.2g}", f"{row.threshold:.2g}"
-            table.add_row(row.name, row.kind, row.site, *numbers, verdict, row.detail)
+            said = f"{row.detail}; {row.explanation}" if row.explanation else row.detail
+            table.add_row(row.name, row.kind, row.site, *numbers, _verdict(row), said)
         return table
 
     def _mutant_table(self) -> Table:
         table = Table(title=f"{self.model}: planted faults", title_justify="left")
-        for heading in ("check", "planted fault", "noticed by"):
+        explained = any(row.explanation for row in self.mutants)
+        headings = ("check", "planted fault", "noticed by", *(["explained as"] if explained else []))
+        for heading in headings:
             table.add_column(heading, overflow="fold")
         for row in self.mutants:
-            by = row.killed_by or Text("nothing", style="bold red")
-            table.add_row(row.update, row.mutant, by)
+            if row.origin == "planted" or row.killed_by is None:
+                by = row.killed_by or Text("nothing", style="bold red")
+                table.add_row(row.update, row.mutant, by, *([row.explanation] if explained else []))
+        for update, by_rung in self._automatic_counts().items():
+            for rung, count in by_rung.items():
+                table.add_row(update, f"{count} automatic ones", rung, *([""] if explained else []))
         return table
+
+    def _automatic_counts(self) -> dict[str, Counter[str]]:
+        """Return how many automatic faults of each update each rung noticed."""
+        counts: dict[str, Counter[str]] = {}
+        for row in self.mutants:
+            if row.origin == "automatic" and row.killed_by is not None:
+                counts.setdefault(row.update, Counter())[row.killed_by] += 1
+        return counts
+
+
+def _verdict(row: CheckResult) -> Text:
+    if row.passed is None:
+        return Text("report", style="cyan")
+    return Text("ok", style="green") if row.passed else Text("FAILED", style="bold red")
 
 
 def _finite(value: float) -> float | None:

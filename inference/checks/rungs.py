@@ -1,17 +1,23 @@
 """One update, engine or pair of views through its rungs, and its planted faults after it."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from labelzoo.inference.checks.draws import Drawn, check_draws, draw_blocks, z_limit
+from labelzoo.inference.checks.alterations import traceable_floats
+from labelzoo.inference.checks.automatic import AutomaticResult, automatic_rows
+from labelzoo.inference.checks.coordinates import Described, describe
+from labelzoo.inference.checks.draws import VALUES, Drawn, check_draws, draw_blocks, z_limit
+from labelzoo.inference.checks.explain import Mismatch, Slip, explain, sentence
 from labelzoo.inference.checks.identity import (
     THRESHOLD,
     Bench,
     Claimed,
     check_identity,
+    log_claim,
     log_claims,
     make_bench,
     old_value_effect,
@@ -21,9 +27,9 @@ from labelzoo.inference.checks.identity import (
 )
 from labelzoo.inference.checks.invariance import check_kernel, populate
 from labelzoo.inference.checks.marginal import EnumerationCase, check_marginal, spread
-from labelzoo.inference.checks.programs import TRACING, ClaimError, State, claim_of
+from labelzoo.inference.checks.programs import ClaimError, State
 from labelzoo.inference.checks.report import CheckResult, Kind, MutantResult
-from labelzoo.inference.checks.states import DataCase, states_of
+from labelzoo.inference.checks.states import DataCase, latent_sites, relabelled, states_of
 from labelzoo.inference.checks.stationarity import (
     MUTANT_FLOOR,
     StationarityCase,
@@ -33,67 +39,237 @@ from labelzoo.inference.checks.stationarity import (
 from labelzoo.inference.update import Mutant, Update
 from labelzoo.models.spec import ModelSpec
 
-KEPT, SWAPPED = 4, 3
-"""Block values tried at each state: draws of the claim, and the values of other states."""
+KEPT = VALUES - 3
+"""So many of the block values tried at a state are draws of the claim, the others come from other states."""
+
+TRACING_ERRORS = (TypeError, ValueError, jax.errors.JAXTypeError)
+"""What a program raises that needs a plain number where it is given a traced one."""
 
 Say = Callable[[str], None]
-Rows = tuple[list[CheckResult], list[MutantResult]]
+
+
+class Rows(NamedTuple):
+    """What one update, engine or pair of views adds to a report."""
+
+    checks: list[CheckResult]
+    mutants: list[MutantResult]
+    notes: tuple[str, ...] = ()
 
 
 class Setting(NamedTuple):
-    """What all checks of one run share; `states` by view and data set."""
+    """What all checks of one run share; `states` and names of `sites` by view and data set."""
 
     spec: ModelSpec
     cases: list[DataCase]
-    states: dict[tuple[str, str], State]
+    states: dict[tuple[str, str], Any]
+    sites: dict[tuple[str, str], set[str]]
     num_states: int
     seed: int
     families: int
     full: bool
 
 
-def states_for(setting: Setting, view: str, case: DataCase) -> State:
-    """Return the states of a view under a data set, drawn once a run."""
-    place = (view, case.name)
+class Prepared(NamedTuple):
+    """A claim at the benches of its view; `found` is the test of its draws where it has a sampler."""
+
+    update: Update
+    described: Described
+    benches: list[Bench]
+    cases: list[DataCase]
+    claims: list[Claimed]
+    found: Drawn | None
+
+
+class Placed(NamedTuple):
+    """States of one view under one data set and the inputs that its program takes as data."""
+
+    inputs: Mapping[str, Any]
+    states: State
+
+
+def placed(setting: Setting, view: str, case: DataCase, sites: tuple[str, ...]) -> Placed | None:
+    """Return the states of a view under a data set, drawn once a run; None where it lacks the sites."""
+    program, place = setting.spec.views[view], (view, case.name)
+    if place not in setting.sites:
+        setting.sites[place] = latent_sites(program, case.inputs)
+    if not set(sites) <= setting.sites[place]:
+        return None
     if place not in setting.states:
-        program = setting.spec.views[view]
-        setting.states[place] = states_of(
-            program, case.inputs, setting.num_states, setting.seed, prior=setting.full
-        )
+        setting.states[place] = _place(setting, program, case)
     return setting.states[place]
 
 
-def update_rungs(update: Update, setting: Setting, say: Say) -> Rows:
-    """Run identity, draws, kernel invariance and the planted faults of one update.
+def _place(setting: Setting, program: Any, case: DataCase) -> Placed:
+    def states(inputs: Mapping[str, Any]) -> Placed:
+        drawn = states_of(program, inputs, setting.num_states, setting.seed, prior=setting.full)
+        return Placed(inputs, drawn)
 
-    Whatever its functions raise becomes a failed check with the message in its detail. Draws and planted
-    faults are taken under the first data set that has the block; the full tier checks the identity under all.
+    try:
+        return states(traceable_floats(case.inputs))
+    except TRACING_ERRORS:
+        return states(case.inputs)
+
+
+def update_rungs(update: Update, setting: Setting, say: Say) -> Rows:
+    """Run identity, draws, kernel invariance and the wrong versions of one update.
+
+    Whatever its functions raise becomes a failed check with the message in its detail. Draws and wrong
+    versions are taken under the first data set that has the block; the full tier checks the identity under
+    all.
     """
     say(f"{setting.spec.name}: {update.name}")
     try:
-        benches, found = prepare(update, setting)
-        claims = claims_at(update, benches[0])
-        if isinstance(claims[0], Exception):
-            raise claims[0]
-        checks = [_identity(update, benches, claims[0])]
-        if found is not None:
-            checks.append(_draws(update, benches[0], found, setting))
+        prepared = prepare(update, setting)
+        checks = [_identity(prepared, setting)]
+        if prepared.found is not None:
+            checks.append(_draws(prepared, setting))
         if update.kernel is not None:
-            checks.append(_kernel(update, benches[0], found, setting))
+            checks.append(_kernel(prepared, setting))
     except Exception as error:
-        return [_broken(update, error)], [MutantResult(update.name, m.name, None) for m in update.mutants]
-    pairs = zip(update.mutants, claims[1:], strict=True)
-    sampled = found is not None
-    return checks, [mutant_row(update, mutant, claim, benches, setting, sampled) for mutant, claim in pairs]
+        return Rows(
+            [_broken(update, error)], [MutantResult(update.name, m.name, None) for m in update.mutants]
+        )
+    mutants = planted_rows(prepared, setting)
+    notes: tuple[str, ...] = ()
+    if checks[0].passed:
+        automatic = automatic_rows(update, prepared.benches[0], prepared.described, prepared.claims[0])
+        mutants += automatic.rows
+        notes = _automatic_notes(update, automatic)
+    return Rows(checks, mutants, notes)
 
 
-def claims_at(update: Update, bench: Bench) -> list[Claimed | Exception]:
-    """Evaluate the claim and its planted faults, in one program if all of them run."""
-    givens = (update.given, *(mutant.given for mutant in update.mutants))
+def _automatic_notes(update: Update, automatic: AutomaticResult) -> tuple[str, ...]:
+    if not automatic.same_law and not automatic.no_law:
+        return ()
+    return (
+        f"{update.name}: {automatic.same_law} automatic faults are the same law and {automatic.no_law} no "
+        "law at all: not counted.",
+    )
+
+
+def prepare(update: Update, setting: Setting) -> Prepared:
+    """Evaluate a claim at states with block values to compare, and test its draws.
+
+    A data set under whose settings the block does not exist is left out.
+    """
+    benches: list[Bench] = []
+    claims: list[Claimed] = []
+    cases: list[DataCase] = []
+    found: Drawn | None = None
+    described: Described | None = None
+    view = setting.spec.views[update.view]
+    for case in setting.cases:
+        at = placed(setting, update.view, case, update.sites)
+        if at is None:
+            continue
+        inputs, about = read_claim(update, at, case)
+        blocks = swapped_blocks(at.states, update.sites, VALUES)
+        if not benches and about.laws:
+            found = first_draws(update, inputs, at.states, about, setting.seed)
+        if not benches and found is not None:
+            for site in blocks:
+                blocks[site][:, :KEPT] = found.draws[site][:, :KEPT]
+        benches.append(make_bench(case.name, inputs, at.inputs, view, at.states, blocks))
+        claims.append(log_claim(benches[-1], update.given, update.sites, len(about.parameters)))
+        cases.append(case)
+        described = described or about
+        if not setting.full:
+            break
+    if described is None:
+        raise ClaimError(f"the view {update.view!r} never has all of the sites {', '.join(update.sites)}")
+    return Prepared(update, described, benches, cases, claims, found)
+
+
+def read_claim(update: Update, at: Placed, case: DataCase) -> tuple[Mapping[str, Any], Described]:
+    """Return the inputs with plain floats made data, where the claim can be traced so, else as they are."""
+    loose = traceable_floats(case.inputs)
     try:
-        return list(log_claims(bench, givens, update.sites))
+        return loose, describe(update.given, at.states, loose, update.sites)
+    except TRACING_ERRORS:
+        return case.inputs, describe(update.given, at.states, case.inputs, update.sites)
+
+
+def first_draws(
+    update: Update, inputs: Mapping[str, Any], states: State, about: Described, seed: int
+) -> Drawn | None:
+    """Return the test of the draws, None where a distribution has a density but no sampler."""
+    try:
+        return draw_blocks(inputs, states, update.given, update.sites, seed, described=about)
+    except NotImplementedError:  # NumPyro raises it from `sample`
+        return None
+
+
+def _identity(prepared: Prepared, setting: Setting) -> CheckResult:
+    update, bench = prepared.update, prepared.benches[0]
+    old = old_value_effect(prepared.claims[0], _with_other_values(prepared, update.given))
+    check = check_identity(update.name, update.sites, prepared.benches, prepared.claims, old)
+    if check.passed or not old <= THRESHOLD:
+        return check
+    worst = [worst_of(*pair)[0] for pair in zip(prepared.benches, prepared.claims, strict=True)]
+    bench = prepared.benches[int(np.argmax(worst))]
+    claimed = prepared.claims[int(np.argmax(worst))]
+    slips = explained(update.given, prepared, bench, claimed, setting)
+    return replace(check, explanation=sentence(slips))
+
+
+def explained(given: Any, prepared: Prepared, bench: Bench, claimed: Claimed, setting: Setting) -> list[Slip]:
+    """Return what slip a claim looks like that fails at a bench."""
+    case = prepared.cases[prepared.benches.index(bench)] if bench in prepared.benches else prepared.cases[0]
+    described = describe(given, bench.states, bench.inputs, prepared.update.sites)
+    others = {words: traceable_floats(inputs) for words, inputs in relabelled(setting.spec, case).items()}
+    return explain(Mismatch(given, prepared.update.sites, bench, claimed, described, others))
+
+
+def _with_other_values(prepared: Prepared, given: Any) -> Claimed:
+    bench, sites = prepared.benches[0], prepared.update.sites
+    count = len(prepared.described.parameters)
+    return log_claim(bench, given, sites, count, states=other_own_values(bench, sites))
+
+
+def _draws(prepared: Prepared, setting: Setting) -> CheckResult:
+    update, bench = prepared.update, prepared.benches[0]
+
+    def again() -> Drawn:
+        return draw_blocks(
+            bench.inputs, bench.states, update.given, update.sites, setting.seed + 1, times=4,
+            described=prepared.described,
+        )  # fmt: skip
+
+    assert prepared.found is not None
+    return check_draws(update.name, update.sites, prepared.found, setting.families, again)
+
+
+def _kernel(prepared: Prepared, setting: Setting) -> CheckResult:
+    update, bench, found = prepared.update, prepared.benches[0], prepared.found
+    inputs = prepared.cases[0].inputs
+
+    def start(attempt: int, times: int) -> State:
+        if found is None:
+            return populate(update, bench.view, inputs, bench.states, setting.seed + attempt, times)
+        if attempt == 0:
+            return found.draws
+        seed = setting.seed + 2000
+        return draw_blocks(inputs, bench.states, update.given, update.sites, seed, times=times).draws
+
+    return check_kernel(update, bench.view, inputs, bench.states, start, setting.families)
+
+
+def _broken(update: Update, error: Exception) -> CheckResult:
+    detail = f"could not be evaluated: {type(error).__name__}: {first_line(error)}"
+    return CheckResult(update.name, "identity", ",".join(update.sites), False, np.inf, THRESHOLD, detail)
+
+
+def planted_rows(prepared: Prepared, setting: Setting) -> list[MutantResult]:
+    """Hold the faults that the update's author planted against the joint, in one program if all run."""
+    update = prepared.update
+    if not update.mutants:
+        return []
+    givens = tuple(mutant.given for mutant in update.mutants)
+    try:
+        claims: list[Claimed | Exception] = list(log_claims(prepared.benches[0], givens, update.sites))
     except Exception:
-        return [_attempt(bench, given, update.sites) for given in givens]
+        claims = [_attempt(prepared.benches[0], given, update.sites) for given in givens]
+    return [mutant_row(prepared, *pair, setting) for pair in zip(update.mutants, claims, strict=True)]
 
 
 def _attempt(bench: Bench, given: Any, sites: tuple[str, ...]) -> Claimed | Exception:
@@ -103,105 +279,22 @@ def _attempt(bench: Bench, given: Any, sites: tuple[str, ...]) -> Claimed | Exce
         return error
 
 
-def _identity(update: Update, benches: list[Bench], first: Claimed) -> CheckResult:
-    rest = [log_claims(bench, (update.given,), update.sites)[0] for bench in benches[1:]]
-    old = own_value_effect(update, update.given, benches[0], first)
-    return check_identity(update.name, update.sites, benches, [first, *rest], old)
-
-
-def own_value_effect(update: Update, given: Any, bench: Bench, claimed: Claimed) -> float:
-    """Return how much a claim depends on the block's old value, through the program that is compiled."""
-    givens = (update.given, *(mutant.given for mutant in update.mutants))
-    states = other_own_values(bench, update.sites)
-    try:
-        after = log_claims(bench, givens, update.sites, states)[givens.index(given)]
-    except Exception:
-        after = log_claims(bench, (given,), update.sites, states)[0]
-    return old_value_effect(claimed, after)
-
-
-def prepare(update: Update, setting: Setting) -> tuple[list[Bench], Drawn | None]:
-    """Return states with block values to compare, and the test of the draws where the claim has a sampler.
-
-    A data set under whose settings the block does not exist is left out.
-    """
-    benches: list[Bench] = []
-    found: Drawn | None = None
-    view = setting.spec.views[update.view]
-    for case in setting.cases:
-        states = states_for(setting, update.view, case)
-        if not set(update.sites) <= set(states):
-            continue
-        blocks = swapped_blocks(states, update.sites, KEPT + SWAPPED)
-        if not benches and has_sampler(update, states, case):
-            found = draw_blocks(case.inputs, states, update.given, update.sites, setting.seed)
-            for site in blocks:
-                blocks[site][:, :KEPT] = found.draws[site][:, :KEPT]
-        benches.append(make_bench(case.name, case.inputs, view, states, blocks))
-        if not setting.full:
-            break
-    if not benches:
-        raise ClaimError(f"the view {update.view!r} never has all of the sites {', '.join(update.sites)}")
-    return benches, found
-
-
-def has_sampler(update: Update, states: State, case: DataCase) -> bool:
-    """Return whether the claim is a distribution that can be drawn from."""
-    state = {site: jax.numpy.asarray(value[0]) for site, value in states.items()}
-    with TRACING:
-        claim = claim_of(update.given, state, case.inputs, update.sites)
-    if not isinstance(claim, Mapping):
-        return False
-    try:
-        for distribution in claim.values():
-            jax.eval_shape(lambda key, d=distribution: d.sample(key, (2,)), jax.random.key(0))
-    except NotImplementedError:  # NumPyro raises it where a distribution has a density but no sampler
-        return False
-    return True
-
-
-def _draws(update: Update, bench: Bench, found: Drawn, setting: Setting) -> CheckResult:
-    def again() -> Drawn:
-        return draw_blocks(bench.inputs, bench.states, update.given, update.sites, setting.seed + 1, times=4)
-
-    return check_draws(update.name, update.sites, found, setting.families, again)
-
-
-def _kernel(update: Update, bench: Bench, found: Drawn | None, setting: Setting) -> CheckResult:
-    def start(attempt: int, times: int) -> State:
-        if found is None:
-            return populate(update, bench.view, bench.inputs, bench.states, setting.seed + attempt, times)
-        if attempt == 0:
-            return found.draws
-        seed = setting.seed + 2000
-        return draw_blocks(bench.inputs, bench.states, update.given, update.sites, seed, times=times).draws
-
-    return check_kernel(update, bench.view, bench.inputs, bench.states, start, setting.families)
-
-
-def _broken(update: Update, error: Exception) -> CheckResult:
-    detail = f"could not be evaluated: {type(error).__name__}: {first_line(error)}"
-    return CheckResult(update.name, "identity", ",".join(update.sites), False, np.inf, THRESHOLD, detail)
-
-
 def mutant_row(
-    update: Update,
-    mutant: Mutant,
-    claim: Claimed | Exception,
-    benches: list[Bench],
-    setting: Setting,
-    sampled: bool,
+    prepared: Prepared, mutant: Mutant, claim: Claimed | Exception, setting: Setting
 ) -> MutantResult:
     """Return the row of one planted fault; a fault that does not run counts as not noticed."""
+    name = prepared.update.name
     try:
         if isinstance(claim, Exception):
             raise claim
-        return MutantResult(
-            update.name, mutant.name, killer(update, mutant, claim, benches, setting, sampled)
-        )
+        by = killer(prepared, mutant, claim, setting)
+        words = ""
+        if setting.full and by == "identity" and worst_of(prepared.benches[0], claim)[0] > THRESHOLD:
+            words = sentence(explained(mutant.given, prepared, prepared.benches[0], claim, setting))
+        return MutantResult(name, mutant.name, by, explanation=words)
     except Exception as error:
         reason = f"does not run: {type(error).__name__}: {first_line(error)}"
-        return MutantResult(update.name, f"{mutant.name} ({reason})", None)
+        return MutantResult(name, f"{mutant.name} ({reason})", None)
 
 
 def first_line(error: Exception) -> str:
@@ -209,19 +302,18 @@ def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [""])[0]
 
 
-def killer(
-    update: Update, mutant: Mutant, claim: Claimed, benches: list[Bench], setting: Setting, sampled: bool
-) -> Kind | None:
+def killer(prepared: Prepared, mutant: Mutant, claim: Claimed, setting: Setting) -> Kind | None:
     """Return the rung that notices a planted fault, None where none does."""
-    if worst_of(benches[0], claim)[0] > THRESHOLD:
+    update, bench = prepared.update, prepared.benches[0]
+    if worst_of(bench, claim)[0] > THRESHOLD:
         return "identity"
-    if own_value_effect(update, mutant.given, benches[0], claim) > THRESHOLD:
+    after = log_claims(bench, (mutant.given,), update.sites, other_own_values(bench, update.sites))[0]
+    if old_value_effect(claim, after) > THRESHOLD:
         return "identity"
-    for bench in benches[1:]:
-        if worst_of(bench, log_claims(bench, (mutant.given,), update.sites)[0])[0] > THRESHOLD:
+    for other in prepared.benches[1:]:
+        if worst_of(other, log_claims(other, (mutant.given,), update.sites)[0])[0] > THRESHOLD:
             return "identity"
-    if sampled:
-        bench = benches[0]
+    if prepared.found is not None:
         found = draw_blocks(bench.inputs, bench.states, mutant.given, update.sites, setting.seed)
         if found.largest > z_limit(found.tests, setting.families) or found.excluded:
             return "draws"
@@ -242,7 +334,7 @@ def stationarity_rung(case: StationarityCase, setting: Setting, say: Say) -> Row
     except Exception as error:
         detail = f"{case.name}: could not be evaluated: {type(error).__name__}: {error}"
         check = CheckResult(case.engine, "stationarity", "", False, np.inf, 0.0, detail)
-    return [check], [_stationarity_mutant(case, mutant, setting.cases) for mutant in case.mutants]
+    return Rows([check], [_stationarity_mutant(case, mutant, setting.cases) for mutant in case.mutants])
 
 
 def _stationarity_mutant(
@@ -266,7 +358,7 @@ def enumeration_rung(case: EnumerationCase, setting: Setting, say: Say) -> Rows:
         check = CheckResult(
             case.name, "enumeration", ",".join(case.sites), False, np.inf, case.threshold, detail
         )
-    return [check], [_enumeration_mutant(case, mutant, setting) for mutant in case.mutants]
+    return Rows([check], [_enumeration_mutant(case, mutant, setting) for mutant in case.mutants])
 
 
 def _enumeration_mutant(case: EnumerationCase, mutant: tuple[str, Any], setting: Setting) -> MutantResult:

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpyro
 from numpyro.distributions import biject_to, constraints
 
 from labelzoo.data import LabelData
+from labelzoo.inference.checks.coordinates import free_shape, spread_over
+from labelzoo.inference.checks.draws import VALUES
 from labelzoo.inference.checks.programs import (
     TRACING,
     ClaimError,
@@ -26,7 +27,7 @@ from labelzoo.inference.checks.programs import (
     State,
     base_support,
     join_inputs,
-    log_joint,
+    log_terms,
     split_inputs,
 )
 from labelzoo.models.spec import ModelSpec
@@ -41,6 +42,8 @@ class DataCase:
 
     name: str
     inputs: Mapping[str, Any]
+    data: LabelData | None = None
+    settings: Mapping[str, Any] | None = None
 
 
 def data_cases(spec: ModelSpec, seed: int) -> list[DataCase]:
@@ -60,13 +63,36 @@ def data_cases(spec: ModelSpec, seed: int) -> list[DataCase]:
     complete = LabelData.from_arrays(X, complete_labels(Y))
     incomplete = LabelData.from_arrays(X, incomplete_labels(Y, rng))
     cases = [
-        DataCase("incomplete", spec.prepare(incomplete, settings)),
-        DataCase("complete", spec.prepare(complete, settings)),
+        DataCase("incomplete", spec.prepare(incomplete, settings), incomplete, settings),
+        DataCase("complete", spec.prepare(complete, settings), complete, settings),
     ]
     if spec.check_settings:
         other = spec.resolve({**sizes, **spec.check_settings})
-        cases.append(DataCase("complete, other settings", spec.prepare(complete, other)))
+        inputs = spec.prepare(complete, other)
+        cases.append(DataCase("complete, other settings", inputs, complete, other))
     return cases
+
+
+def relabelled(spec: ModelSpec, case: DataCase) -> dict[str, Mapping[str, Any]]:
+    """Return inputs of the same features with the labels altered, by what was done to them."""
+    if case.data is None or case.settings is None:
+        return {}
+    X = case.data.X if isinstance(case.data.X, np.ndarray) else case.data.X.toarray()
+    seen = case.data.observed_mask()
+    Y = np.where(seen, case.data.Y.toarray().astype(float), np.nan)
+    tables = {
+        "missing cells are read as zeros": np.where(seen, Y, 0.0),
+        "missing cells are read as ones": np.where(seen, Y, 1.0),
+        "zeros and ones are exchanged": 1.0 - Y,
+        "labels are those of the next row": np.roll(Y, -1, axis=0),
+        "labels are those of the row before": np.roll(Y, 1, axis=0),
+        "labels are read one column off": np.roll(Y, 1, axis=1),
+    }
+    if seen.all():
+        tables = {words: table for words, table in tables.items() if not words.startswith("missing")}
+    return {
+        words: spec.prepare(LabelData.from_arrays(X, table), case.settings) for words, table in tables.items()
+    }
 
 
 def simulated(spec: ModelSpec, seed: int) -> Any:
@@ -122,24 +148,29 @@ def states_of(view: Any, inputs: Mapping[str, Any], count: int, seed: int, *, pr
     arrays, static = split_inputs(inputs)
     supports = latent_supports(view, inputs)
     rng = np.random.default_rng([seed, 2])
-    plain = (np.arange(2 * count) % 4 == 0) & prior
+    # As many candidates as there are block values later: one program evaluates both.
+    tried = VALUES * count
+    plain = (np.arange(tried) % 4 == 0) & prior
     kept: list[State] = []
     for _ in range(ROUNDS):
-        keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), 2 * count)
-        values = _spread_out(supports, 2 * count, rng)
+        keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), tried)
+        values = _spread_out(supports, tried, rng)
         batch = drawn_states(arrays, values, keys, static=static, view=view)
         if prior:
             drawn = drawn_states(arrays, {}, keys, static=static, view=view)
             batch = {site: _pick(plain, drawn[site], value) for site, value in batch.items()}
-        value, _ = log_joint(arrays, batch, static=static, view=view)
-        kept.append({site: np.asarray(leaf)[np.isfinite(value)] for site, leaf in batch.items()})
+        terms, valid = log_terms(arrays, batch, static=static, view=view)
+        usable = np.isfinite(np.stack([np.asarray(term) for term in terms.values()])).all(0) & np.asarray(
+            valid
+        )
+        kept.append({site: np.asarray(leaf)[usable] for site, leaf in batch.items()})
         joined = {site: np.concatenate([part[site] for part in kept]) for site in batch}
         found = len(next(iter(joined.values())))
         if found >= count:
             return {site: leaf[:count] for site, leaf in joined.items()}
     name = getattr(view, "__name__", str(view))
     raise ClaimError(
-        f"view {name!r}: {found} of {2 * count * ROUNDS} drawn states have finite density, {count} needed"
+        f"view {name!r}: {found} of {tried * ROUNDS} drawn states have finite density, {count} needed"
     )
 
 
@@ -175,6 +206,25 @@ def latent_supports(view: Any, inputs: Mapping[str, Any]) -> dict[str, Support]:
         shapes = jax.eval_shape(read, jax.random.key(0))
     out = {name: support._replace(like=shapes[name]) for name, support in supports.items()}
     return {name: support for name, support in out.items() if _can_be_placed(support)}
+
+
+def latent_sites(view: Any, inputs: Mapping[str, Any]) -> set[str]:
+    """Return the names of the latent and deterministic sites of a view; computes nothing."""
+    arrays, static = split_inputs(inputs)
+    found: set[str] = set()
+
+    def read(arrays: list[Any], key: Any) -> None:
+        seeded = numpyro.handlers.seed(view, key)
+        trace = numpyro.handlers.trace(seeded).get_trace(**join_inputs(arrays, static))
+        found.update(
+            name
+            for name, site in trace.items()
+            if site["type"] in ("sample", "deterministic") and not site.get("is_observed", False)
+        )
+
+    with TRACING:
+        jax.eval_shape(read, arrays, jax.random.key(0))
+    return found
 
 
 def _can_be_placed(support: Support) -> bool:
@@ -232,11 +282,10 @@ def _raised_counts(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def _spread_value(like: Any, constraint: Any, count: int, rng: np.random.Generator) -> np.ndarray:
     """Return state i with a scale that goes with i modulo 4, a few coordinates of every fourth far out."""
-    transform = biject_to(constraint)
-    shape = (count, *transform.inverse_shape(like.shape))
+    shape = (count, *free_shape(constraint, like.shape))
     style = (np.arange(count) % 4).reshape(-1, *[1] * (len(shape) - 1))
     free = np.array([0.3, 1.0, 2.5, 1.0])[style] * rng.standard_normal(shape)
     far = rng.random(shape) < 0.15
     far.reshape(count, -1)[np.arange(count), rng.integers(max(far[0].size, 1), size=count)] = True
     far &= style == 3
-    return np.asarray(transform(jnp.asarray(free + far * rng.choice([-10.0, 10.0], shape), like.dtype)))
+    return spread_over(constraint, free + far * rng.choice([-10.0, 10.0], shape)).astype(like.dtype)

@@ -55,24 +55,51 @@ MUTANT_FLOOR = 100 * THRESHOLD
 """A wrong fixed point must leave at least this much, so that no limit between the two is a near thing."""
 
 
+class Gradients:
+    """The gradients of a case's objective under several data sets, each compiled when it is first asked for.
+
+    Parameters
+    ----------
+    case : StationarityCase
+    inputs : mapping of str to mapping
+        What ``spec.prepare`` returned, by the name of the data set.
+    """
+
+    def __init__(self, case: StationarityCase, inputs: Mapping[str, Mapping[str, Any]]) -> None:
+        self.case, self.inputs = case, inputs
+        self._programs: dict[str, Program] = {}
+
+    def largest(self, fixed_point: FixedPoint, data: str) -> tuple[float, str]:
+        """Return the largest absolute gradient at a fixed point and the leaf that has it."""
+        inputs = self.inputs[data]
+        if data not in self._programs:
+            # The inputs stay concrete: an objective may read them with NumPy.
+            self._programs[data] = Program(jax.grad(lambda params: self.case.objective(params, inputs)))
+        gradient = self._programs[data](fixed_point(inputs))
+        worst, where = 0.0, ""
+        for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
+            value = np.abs(np.asarray(leaf)).max(initial=0.0)
+            value = float(value) if np.isfinite(value) else np.inf
+            if value >= worst:
+                worst, where = value, jax.tree_util.keystr(path)
+        return worst, where
+
+    def check(self, data: str) -> CheckResult:
+        """Check that the gradient vanishes where the engine stops."""
+        worst, where = self.largest(self.case.fixed_point, data)
+        place = f" (of {where})" if where else ""
+        detail = f"{self.case.name}: largest gradient at the fixed point{place}, {data} data"
+        passed = worst < THRESHOLD
+        return CheckResult(self.case.engine, "stationarity", where, passed, worst, THRESHOLD, detail)
+
+
 def largest_gradient(
     case: StationarityCase, fixed_point: FixedPoint, inputs: Mapping[str, Any]
 ) -> tuple[float, str]:
     """Return the largest absolute gradient of the objective at a fixed point and the leaf that has it."""
-    # The inputs stay concrete: an objective may read them with NumPy.
-    gradient = Program(jax.grad(lambda params: case.objective(params, inputs)))(fixed_point(inputs))
-    worst, where = 0.0, ""
-    for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
-        value = np.abs(np.asarray(leaf)).max(initial=0.0)
-        value = float(value) if np.isfinite(value) else np.inf
-        if value >= worst:
-            worst, where = value, jax.tree_util.keystr(path)
-    return worst, where
+    return Gradients(case, {"": inputs}).largest(fixed_point, "")
 
 
 def check_stationarity(case: StationarityCase, inputs: Mapping[str, Any], data: str) -> CheckResult:
     """Check that the gradient vanishes where the engine stops."""
-    worst, where = largest_gradient(case, case.fixed_point, inputs)
-    place = f" (of {where})" if where else ""
-    detail = f"{case.name}: largest gradient at the fixed point{place}, {data} data"
-    return CheckResult(case.engine, "stationarity", where, worst < THRESHOLD, worst, THRESHOLD, detail)
+    return Gradients(case, {data: inputs}).check(data)

@@ -36,13 +36,19 @@ def sweep(
     return {"weights": weights}, {"log_likelihood": log_likelihood(weights, inputs)}
 
 
+def build_kernel(spec: ModelSpec) -> SweepKernel:
+    """Return the sweep as a NumPyro kernel."""
+    return SweepKernel(spec.views["summed"], start, sweep)
+
+
 def run_gibbs(
     spec: ModelSpec, inputs: Mapping[str, Any], *, rng_key: Any, progress: bool = False, **options: Any
 ) -> EngineResult:
     """Draw weights by Polya-Gamma Gibbs; `options` are those of `run_mcmc`."""
     refuse_large_precisions(inputs)
-    kernel = SweepKernel(spec.views["summed"], start, sweep)
-    return run_mcmc(kernel, dict(inputs), rng_key=rng_key, progress=progress, stats=("stats",), **options)
+    return run_mcmc(
+        build_kernel(spec), dict(inputs), rng_key=rng_key, progress=progress, stats=("stats",), **options
+    )
 
 
 engine = Engine(
@@ -53,4 +59,5 @@ engine = Engine(
     options=MCMC_OPTIONS,
     conditionals=("omega_given_weights", "weights_given_omega"),
     description="Polya-Gamma Gibbs: exact, no tuning; the weights of a label are one normal block.",
+    kernel=build_kernel,
 )

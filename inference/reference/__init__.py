@@ -2,7 +2,7 @@
 
 from labelzoo.inference.engine import Engine
 from labelzoo.inference.reference.khat import guide_log_weights, psis_khat
-from labelzoo.inference.reference.nuts import NUTS_OPTIONS, run_nuts
+from labelzoo.inference.reference.nuts import NUTS_OPTIONS, build_kernel, run_nuts
 from labelzoo.inference.reference.svi import SVI_OPTIONS, run_svi
 from labelzoo.models.spec import ModelSpec
 
@@ -39,6 +39,7 @@ def reference_engines(spec: ModelSpec) -> tuple[Engine, Engine]:
         random_sites=tuple(spec.dims),
         options=NUTS_OPTIONS,
         description="NumPyro's NUTS on the summed view: slow and trusted, the judge of the others.",
+        kernel=build_kernel,
     )
     svi = Engine(
         "svi",

@@ -52,6 +52,11 @@ def init_strategy(name: Any) -> Any:
     return INIT_STRATEGIES[name]
 
 
+def build_kernel(spec: ModelSpec, **options: Any) -> NUTS:
+    """Return NumPyro's kernel on the summed view; `options` are those of ``numpyro.infer.NUTS``."""
+    return NUTS(spec.views["summed"], **options)
+
+
 def run_nuts(
     spec: ModelSpec,
     inputs: Mapping[str, Any],
@@ -85,8 +90,8 @@ def run_nuts(
     if not isinstance(max_tree_depth, int | np.integer) or max_tree_depth < 1:
         raise ValueError(f"max_tree_depth must be a positive integer, got {max_tree_depth!r}")
     kept = kept_sites(spec, find_sites(spec, inputs))
-    kernel = NUTS(
-        spec.views["summed"],
+    kernel = build_kernel(
+        spec,
         target_accept_prob=float(target_accept_prob),
         max_tree_depth=int(max_tree_depth),
         dense_mass=bool(dense_mass),

@@ -1,0 +1,163 @@
+"""Files of stored references: written at once, read with their layout checked, and their data found again."""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from labelzoo.models import registry
+from labelzoo.models.spec import ModelSpec
+
+FORMAT = 1
+"""Number of the file layout, checked on load."""
+
+MEASURED = ("mean", "sd", "mcse_mean", "mcse_sd", "rhat", "ess_bulk", "ess_tail")
+"""What is stored of a functional; the last five are null where it never moves."""
+
+KEYS = ("model", "engine", "data", "data_hash", "settings", "seed", "diagnostics", "functionals", "versions")
+
+
+def tiny_data(spec: ModelSpec, seed: int, settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Simulate the tiny case of a model: the data and the settings it was simulated under.
+
+    Parameters
+    ----------
+    seed : int
+    settings : mapping
+        Overrides of the card's settings; sizes of the card that are settings too (topics, say) come first.
+
+    Raises
+    ------
+    ValueError
+        If the model does not simulate.
+    """
+    if spec.simulate is None:
+        why = f": {spec.no_simulate}" if spec.no_simulate else ""
+        raise ValueError(f"model {spec.name!r} does not simulate{why}; pass data")
+    sizes = {name: size for name, size in spec.tiny.items() if name in spec.settings}
+    resolved = spec.resolve({**sizes, **settings})
+    data, _ = spec.simulate(jax.random.key(seed), dict(spec.tiny), **settings)
+    return data, resolved
+
+
+def find_data(
+    spec: ModelSpec, source: Any, settings: Mapping[str, Any]
+) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """Return data, settings and how to name the data in a file.
+
+    Parameters
+    ----------
+    source : str or LabelData
+        ``"tiny"`` or ``"tiny:SEED"`` for a simulated tiny case, else what `labelzoo.data.load` reads.
+    """
+    if not isinstance(source, str):
+        return source, spec.resolve(settings), {"source": "given"}
+    name, _, number = source.partition(":")
+    if name != "tiny":
+        from labelzoo.data import load
+
+        return load(source), spec.resolve(settings), {"source": source}
+    if number and not number.isdigit():
+        raise ValueError(f"data {source!r}: write tiny or tiny:SEED")
+    seed = int(number or 0)
+    data, resolved = tiny_data(spec, seed, settings)
+    told = {"source": "tiny", "seed": seed, "sizes": dict(spec.tiny), "settings": plain(settings)}
+    return data, resolved, told
+
+
+def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings as JSON holds them: tuples as lists, NumPy scalars as numbers."""
+    return json.loads(json.dumps(dict(settings), default=lambda value: value.item()))
+
+
+def as_settings(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Undo `plain`: lists are tuples again."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()}
+
+
+def write_atomically(text: str, path: Path) -> None:
+    """Write through a file beside `path`, so that no reader meets half of it."""
+    handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def reference_names() -> list[str]:
+    """Return the names of the references that come with the package."""
+    folder = resources.files("labelzoo") / "references"
+    return sorted(f.name.removesuffix(".json") for f in folder.iterdir() if f.name.endswith(".json"))
+
+
+def load_reference(name: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return a reference of the package by name, or one from a .json file.
+
+    Raises
+    ------
+    ValueError
+        If there is none, or the file is not a reference of this format.
+    """
+    if str(name) in reference_names():
+        text = (resources.files("labelzoo") / "references" / f"{name}.json").read_text(encoding="utf-8")
+    elif Path(name).is_file():
+        text = Path(name).read_text(encoding="utf-8")
+    else:
+        raise ValueError(f"no reference {str(name)!r}: {', '.join(reference_names())}, or a .json file")
+    try:
+        reference = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"reference {str(name)!r} is not JSON: {error}") from error
+    return validated(reference, str(name))
+
+
+def validated(reference: Any, name: str) -> dict[str, Any]:
+    """Return a reference whose layout is right.
+
+    Raises
+    ------
+    ValueError
+        That names the file and what is missing.
+    """
+    if not isinstance(reference, dict) or reference.get("format") != FORMAT:
+        raise ValueError(f"reference {name!r} is not of format {FORMAT}")
+    missing = [key for key in KEYS if key not in reference]
+    if missing:
+        raise ValueError(f"reference {name!r} lacks {', '.join(missing)}")
+    for functional, row in reference["functionals"].items():
+        bad = [key for key in MEASURED if key not in row] or [k for k in ("mean", "sd") if row[k] is None]
+        if bad:
+            raise ValueError(f"reference {name!r}: {functional} lacks {', '.join(bad)}")
+    return reference
+
+
+def reference_data(reference: Mapping[str, Any], data: Any = None) -> Any:
+    """Return the data of a reference: simulated or loaded again, or `data`, checked by hash.
+
+    Raises
+    ------
+    ValueError
+        If the data cannot be found or are not those of the reference.
+    """
+    told = reference["data"]
+    if data is None:
+        if told["source"] == "given":
+            raise ValueError("this reference was made from data in memory: pass data")
+        source = f"tiny:{told['seed']}" if told["source"] == "tiny" else told["source"]
+        spec = registry.get(reference["model"]).spec
+        data = find_data(spec, source, as_settings(told.get("settings", {})))[0]
+    if data.hash() != reference["data_hash"]:
+        raise ValueError(
+            f"the data are not those of the reference: hash {data.hash()[:12]}, there "
+            f"{reference['data_hash'][:12]}"
+        )
+    return data
