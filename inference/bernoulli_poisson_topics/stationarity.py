@@ -7,32 +7,37 @@ divergence of gamma distributions and the power series of a truncated Poisson.
 
 from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jax.scipy.special import digamma, gammaln, logsumexp
+from jax.scipy.special import digamma, logsumexp
 from numpyro.infer.util import log_density
+from scipy import special
 
 from labelzoo.inference.bernoulli_poisson_topics.em import START_SHAPE, begin, em_config
 from labelzoo.inference.bernoulli_poisson_topics.em_data import EMData, em_data
-from labelzoo.inference.bernoulli_poisson_topics.em_mutants import MUTANTS
+from labelzoo.inference.bernoulli_poisson_topics.em_mutants import MUTANTS, EMMutant, step_with_faults
 from labelzoo.inference.bernoulli_poisson_topics.em_state import EMConfig, EMState
-from labelzoo.inference.bernoulli_poisson_topics.em_steps import STEPS, Step, sweep
+from labelzoo.inference.bernoulli_poisson_topics.em_steps import STEPS, sweep
 from labelzoo.inference.bernoulli_poisson_topics.em_weights import prior_precision
 from labelzoo.inference.bernoulli_poisson_topics.starts import make_start
+from labelzoo.inference.checks.programs import Program
 from labelzoo.inference.checks.stationarity import StationarityCase
 from labelzoo.models.bernoulli_poisson_topics import globals_prior, summed
-from labelzoo.models.label_cells import Cells, Negatives, exposed_mass
+from labelzoo.models.label_cells import Cells, Negatives
 
 Array = Any
 Params = dict[str, Array]
+Faults = tuple[EMMutant, ...]
 
 SWEEPS = 20_000
 """Upper limit of sweeps to rest; small inputs need a few hundred to some thousands."""
+
+COUNTS = ("log_mass", "row_counts", "label_counts", "positive_term")
+"""What the step called "counts" fills in."""
 
 _REST = 1e-12
 _SERIES_TERMS = 150
@@ -87,9 +92,18 @@ def seen_inputs(inputs: Mapping[str, Any], variant: Variant) -> dict[str, Any]:
 
 
 def rest(
-    inputs: Mapping[str, Any], variant: Variant, changes: Mapping[str, Step] = MappingProxyType({})
+    inputs: Mapping[str, Any], variant: Variant, fault: EMMutant | None = None, faults: Faults = ()
 ) -> Params:
-    """Sweep from a random start until nothing moves, with `changes` in place of the right steps.
+    """Sweep from a random start until nothing moves, with the block of `fault` wrong.
+
+    Parameters
+    ----------
+    inputs : mapping
+    variant : Variant
+    fault : EMMutant, optional
+        One of `faults`.
+    faults : tuple of EMMutant
+        All that are compiled into one program with the right steps.
 
     Returns
     -------
@@ -100,22 +114,34 @@ def rest(
     inputs = seen_inputs(inputs, variant)
     config = em_config(variant.algorithm, inputs, w_step=variant.w_step, shape_floor=1e-3)
     shape = START_SHAPE if config.learn_shape else float(inputs["shape"])
-    data = em_data(inputs)
     start = make_start(inputs, jax.random.key(0), "random", shape)
-    steps = {**STEPS, **changes}
+    number = -1 if fault is None else faults.index(fault)
+    return dict(
+        _sweeps(start, em_data(inputs), np.asarray(number), config=config, shape=shape, faults=faults)
+    )
+
+
+@Program
+def _sweeps(
+    start: Any, data: EMData, fault: Array, *, config: EMConfig, shape: float, faults: Faults
+) -> Params:
+    steps = {}
+    # The counts come first, though a start has them: a sweep is compiled once only.
+    for name in ("counts", *(name for name in STEPS if name != "counts")):
+        own = [(number, mutant.change) for number, mutant in enumerate(faults) if mutant.block == name]
+        steps[name] = step_with_faults(STEPS[name], own, fault)
 
     def body(carry: tuple[Array, EMState, Array]) -> tuple[Array, EMState, Array]:
         count, old, _ = carry
         new = sweep(old, data, config, steps)
         return count + 1, new, _largest_change(old, new)
 
-    @jax.jit
-    def run() -> Params:
-        first = (jnp.asarray(0), begin(start, data, config, shape), jnp.asarray(jnp.inf))
-        last = jax.lax.while_loop(lambda c: (c[0] < SWEEPS) & (c[2] > _REST), body, first)[1]
-        return _params(last, data, config)
-
-    return run()
+    first = begin(start, data, config, shape)
+    empty = jax.tree.map(jnp.zeros_like, first)
+    counts = {name: getattr(empty, name) for name in COUNTS}
+    carry = (jnp.asarray(0), first._replace(**counts), jnp.asarray(jnp.inf))
+    last = jax.lax.while_loop(lambda c: (c[0] < SWEEPS) & (c[2] > _REST), body, carry)[1]
+    return _params(last, data, config)
 
 
 def _largest_change(old: EMState, new: EMState) -> Array:
@@ -182,26 +208,37 @@ def _count_term(topics: Array, factor: Any, inputs: Mapping[str, Any]) -> Array:
     Given E log u, the best factor of a positive's counts is a product of Poissons of rates v exp(E log u)
     conditioned on a total of at least one: the term is the logarithm of sum over m >= 1 of total^m / m!.
     """
-    positives = inputs["positives"]
+    row, label, observed = _dense_cells(inputs)
     log_u = digamma(factor.concentration) - jnp.log(factor.rate)
-    log_total = logsumexp(jnp.log(topics.T[positives.label]) + log_u[positives.row], axis=1)
-    m = jnp.arange(1.0, _SERIES_TERMS)
-    series = logsumexp(m * log_total[:, None] - gammaln(m + 1), axis=1).sum()
-    seen = exposed_mass(topics, jnp.ones(positives.row.shape[0]), positives, inputs["negatives"])
-    return series - (seen * factor.mean).sum()
+    log_total = logsumexp(label @ jnp.log(topics.T) + row @ log_u, axis=1)
+    m = np.arange(1.0, _SERIES_TERMS)
+    series = logsumexp(m * log_total[:, None] - special.gammaln(m + 1), axis=1).sum()
+    return series - (observed @ topics.T * factor.mean).sum()
+
+
+def _dense_cells(inputs: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return which row (positive, obs) and label (positive, labels) each positive has, and the observed cells.
+
+    Tables of the tiny data: products with them are compiled sooner than lists are gathered and scattered.
+    """
+    positives, negatives = inputs["positives"], inputs["negatives"]
+    base = np.asarray(negatives.base)
+    row, label = np.eye(base.size)[np.asarray(positives.row)], np.eye(inputs["num_labels"])[positives.label]
+    zeros = np.repeat(base[:, None], inputs["num_labels"], axis=1)
+    np.add.at(zeros, (np.asarray(negatives.row), np.asarray(negatives.label)), np.asarray(negatives.sign))
+    return row, label, zeros + row.T @ label
 
 
 def _case(name: str, variant: Variant, shows: str) -> StationarityCase:
     objective = log_joint if variant.algorithm == "map" else evidence_bound
-    wrong = [
-        (m.name, partial(rest, variant=variant, changes=m.steps)) for m in MUTANTS if m.shown_by == shows
-    ]
+    faults = tuple(mutant for mutant in MUTANTS if mutant.shown_by == shows)
+    right = partial(rest, variant=variant, faults=faults)
     return StationarityCase(
         name=name,
         engine=f"{variant.algorithm}_em",
-        fixed_point=partial(rest, variant=variant),
+        fixed_point=right,
         objective=partial(objective, variant=variant),
-        mutants=tuple(wrong),
+        mutants=tuple((mutant.name, partial(right, fault=mutant)) for mutant in faults),
     )
 
 

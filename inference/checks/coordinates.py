@@ -38,6 +38,7 @@ class SiteLaw(NamedTuple):
     event_shape: tuple[int, ...]
     is_discrete: bool
     coordinates: Coordinates
+    kind: type
 
 
 class Described(NamedTuple):
@@ -71,7 +72,13 @@ def describe(given: Any, states: State, inputs: Mapping[str, Any], sites: tuple[
 
 def _law(distribution: Any) -> SiteLaw:
     ways = coordinates(distribution.support, distribution.is_discrete, len(distribution.event_shape))
-    return SiteLaw(distribution.batch_shape, distribution.event_shape, bool(distribution.is_discrete), ways)
+    return SiteLaw(
+        distribution.batch_shape,
+        distribution.event_shape,
+        bool(distribution.is_discrete),
+        ways,
+        type(innermost(distribution)),
+    )
 
 
 def coordinates(support: Any, is_discrete: bool, event_dim: int) -> Coordinates:

@@ -1,30 +1,20 @@
-"""The fast ladder: every rung on every update of a model, and every planted fault through the same rungs."""
+"""The ladder: every rung on every update of a model, and every planted fault through the same rungs."""
 
-import importlib
-import importlib.util
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from rich.console import Console
 
-from labelzoo.inference.checks.report import CheckReport
-from labelzoo.inference.checks.rungs import (
-    Rows,
-    Setting,
-    enumeration_rung,
-    stationarity_rung,
-    update_rungs,
-)
+from labelzoo.inference.checks.cases import find_cases
+from labelzoo.inference.checks.report import CheckReport, CheckResult
+from labelzoo.inference.checks.rungs import Setting
 from labelzoo.inference.checks.states import data_cases
+from labelzoo.inference.checks.tasks import Task, joined, run_all, tasks_of
 from labelzoo.inference.update import Update
 from labelzoo.models import registry
 from labelzoo.models.spec import ModelSpec
-
-THREADS = 2
-"""Views checked side by side: compilation leaves Python's lock."""
 
 
 def check(
@@ -35,14 +25,18 @@ def check(
     tier: str = "fast",
     states: int = 16,
     progress: bool = False,
+    worker: Any = None,
 ) -> CheckReport:
     """Check the hand-derived updates of a model against its program.
 
     Rungs: *draws* of every claimed distribution follow its density; *identity*: ratios of the claimed
-    density are ratios of the joint of its view; *stationarity*: the gradient of an independent objective
-    vanishes at the fixed point of each engine; *enumeration*: the views marginalise to one another on a
-    tiny case. Every planted fault goes through the same rungs and must be noticed. The last two run where
-    the model has cases: ``labelzoo.inference.<model>.stationarity`` and ``.enumeration``.
+    density are ratios of the joint of its view, and a claim that fails is explained; *stationarity*: the
+    gradient of an independent objective vanishes at the fixed point of each engine; *order*: a whole sweep
+    leaves the exact posterior of a tiny case as it is; *enumeration*: the views marginalise to one another on
+    a tiny case. The full tier adds *geweke* (joint test of every sampler), *sbc* (calibration: a gate for
+    samplers, a report for bounds) and *agreement* with a stored reference. Every planted fault goes through
+    the same rungs and must be noticed. Stationarity, order and enumeration run where the model has cases:
+    ``CASES`` of ``labelzoo.inference.<model>.stationarity`` and so on.
 
     Parameters
     ----------
@@ -53,12 +47,15 @@ def check(
     seed : int
         Seeds data, states and draws.
     tier : {"fast", "full"}
-        ``fast`` checks an update under labels with masked cells; ``full`` under complete labels and the
-        card's `check_settings` as well, at four times the states, some of them prior draws.
+        ``fast`` checks an update under labels with masked cells, and the draws of each of NumPyro's own
+        distributions once; ``full`` under complete labels and the card's `check_settings` as well, at four
+        times the states, some of them prior draws, with the joint tests (minutes).
     states : int
         States a view and a data set.
     progress : bool
         Name each update on stderr as it starts.
+    worker : labelzoo.check_process.Worker, optional
+        A second process that takes half of the tasks; the command line starts one.
 
     Returns
     -------
@@ -74,63 +71,73 @@ def check(
     if states < 4:
         raise ValueError(f"states must be at least 4, got {states}")
     start = time.perf_counter()
-    spec, chosen = _model_and_updates(model, updates)
+    plan = make_plan(model, updates, seed, tier, states, progress)
+    with jax.enable_x64(True):
+        rows = joined(run_all(plan.tasks, worker))
+    if not rows.checks:
+        raise ValueError(
+            f"{plan.spec.name}: there is nothing to check: register(spec, updates=[...]) names none"
+        )
+    order = [update.name for update in plan.updates]
+    checks = sorted(rows.checks, key=lambda row: _place(row, order))
+    notes = _notes(plan.spec, plan.updates) + rows.notes
+    seconds = time.perf_counter() - start
+    return CheckReport(plan.spec.name, tuple(checks), tuple(rows.mutants), notes, seconds)
+
+
+class Plan(NamedTuple):
+    """What is to be checked, and as which tasks."""
+
+    spec: ModelSpec
+    updates: tuple[Update, ...]
+    tasks: list[Task]
+
+
+def make_plan(
+    model: str | ModelSpec,
+    updates: Iterable[Update] | None,
+    seed: int,
+    tier: str,
+    states: int,
+    progress: bool,
+) -> Plan:
+    """Return the tasks of `check`, the same in every process for the same arguments."""
+    spec, chosen, engines = _model_and_updates(model, updates)
     _require_views(spec, chosen)
-    say = _speaker(progress)
+    full = tier == "full"
     with jax.enable_x64(True):
         setting = Setting(
             spec,
             data_cases(spec, seed),
             {},
             {},
-            states * (4 if tier == "full" else 1),
+            states * (4 if full else 1),
             seed,
             max(2 * len(chosen), 1),
-            tier == "full",
+            full,
+            set(),
         )
-        parts = all_updates(chosen, setting, say)
-        parts += [stationarity_rung(case, setting, say) for case in find_cases(spec, "stationarity")]
-        parts += [enumeration_rung(case, setting, say) for case in find_cases(spec, "enumeration")]
-    checks = tuple(row for part in parts for row in part.checks)
-    if not checks:
-        raise ValueError(f"{spec.name}: there is nothing to check: register(spec, updates=[...]) names none")
-    mutants = tuple(row for part in parts for row in part.mutants)
-    notes = _notes(spec, chosen) + tuple(note for part in parts for note in part.notes)
-    return CheckReport(spec.name, checks, mutants, notes, time.perf_counter() - start)
+        return Plan(spec, chosen, tasks_of(chosen, engines, setting, _speaker(progress)))
 
 
-def all_updates(updates: tuple[Update, ...], setting: Setting, say: Callable[[str], None]) -> list[Rows]:
-    """Run the updates of each view one after another, and two views at a time."""
-    views = list(dict.fromkeys(update.view for update in updates))
-
-    def one(view: str) -> list[tuple[int, Rows]]:
-        with jax.enable_x64(True):
-            own = [(i, update) for i, update in enumerate(updates) if update.view == view]
-            return [(i, update_rungs(update, setting, say)) for i, update in own]
-
-    with ThreadPoolExecutor(THREADS) as pool:
-        rows = [row for part in pool.map(one, views) for row in part]
-    return [rows_of_update for _, rows_of_update in sorted(rows, key=lambda row: row[0])]
+LAST_RUNGS = ("stationarity", "order", "enumeration", "geweke", "sbc", "agreement")
 
 
-def find_cases(spec: ModelSpec, kind: str) -> tuple[Any, ...]:
-    """Return ``CASES`` of ``labelzoo.inference.<model>.<kind>``, none where there is no such module."""
-    package = f"labelzoo.inference.{spec.name}"
-    if not spec.name.isidentifier() or importlib.util.find_spec(package) is None:
-        return ()
-    if importlib.util.find_spec(f"{package}.{kind}") is None:
-        return ()
-    return tuple(importlib.import_module(f"{package}.{kind}").CASES)
+def _place(row: CheckResult, updates: list[str]) -> tuple[int, int]:
+    """Return where a row stands in the report: updates in their order, then rung by rung."""
+    if row.kind in LAST_RUNGS:
+        return 1 + LAST_RUNGS.index(row.kind), 0
+    return 0, updates.index(row.name)
 
 
 def _model_and_updates(
     model: str | ModelSpec, updates: Iterable[Update] | None
-) -> tuple[ModelSpec, tuple[Update, ...]]:
-    """Return the card and its updates; a card that comes with its updates need not be registered."""
+) -> tuple[ModelSpec, tuple[Update, ...], dict[str, Any]]:
+    """Return card, updates and engines; a card that comes with its updates need not be registered."""
     if isinstance(model, ModelSpec) and updates is not None:
-        return model, tuple(updates)
+        return model, tuple(updates), {}
     entry = registry.get(model)
-    return entry.spec, tuple(entry.updates if updates is None else updates)
+    return entry.spec, tuple(entry.updates if updates is None else updates), entry.engines
 
 
 def _require_views(spec: ModelSpec, updates: Iterable[Update]) -> None:

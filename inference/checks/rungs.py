@@ -57,7 +57,8 @@ class Rows(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What all checks of one run share; `states` and names of `sites` by view and data set."""
+    """What all checks of one run share; `states` and names of `sites` by view and data set,
+    `sampled` the distributions whose draws were tested."""
 
     spec: ModelSpec
     cases: list[DataCase]
@@ -67,6 +68,7 @@ class Setting(NamedTuple):
     seed: int
     families: int
     full: bool
+    sampled: set[type]
 
 
 class Prepared(NamedTuple):
@@ -164,7 +166,7 @@ def prepare(update: Update, setting: Setting) -> Prepared:
             continue
         inputs, about = read_claim(update, at, case)
         blocks = swapped_blocks(at.states, update.sites, VALUES)
-        if not benches and about.laws:
+        if not benches and wants_draws(update, about, setting):
             found = first_draws(update, inputs, at.states, about, setting.seed)
         if not benches and found is not None:
             for site in blocks:
@@ -178,6 +180,17 @@ def prepare(update: Update, setting: Setting) -> Prepared:
     if described is None:
         raise ClaimError(f"the view {update.view!r} never has all of the sites {', '.join(update.sites)}")
     return Prepared(update, described, benches, cases, claims, found)
+
+
+def wants_draws(update: Update, about: Described, setting: Setting) -> bool:
+    """Return whether to test the draws: in the fast tier a distribution of NumPyro's own once a run."""
+    kinds = {law.kind for law in about.laws.values()}
+    own = any(not kind.__module__.startswith("numpyro.") for kind in kinds)
+    wanted = bool(kinds) and (
+        setting.full or own or update.kernel is not None or not kinds <= setting.sampled
+    )
+    setting.sampled.update(kinds)
+    return wanted
 
 
 def read_claim(update: Update, at: Placed, case: DataCase) -> tuple[Mapping[str, Any], Described]:

@@ -1,6 +1,7 @@
 """The command line: exit 0 ok, 1 a check or a verdict failed, 2 usage or bad input (one line on stderr)."""
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -218,10 +219,11 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Hold every hand-derived update against the program; exit 1 if one fails or a mutant survives."""
-    from labelzoo.inference.checks import check as run_check
+    if tier not in ("fast", "full"):
+        raise BadInput(f"--tier {tier!r}: write fast or full")
     from labelzoo.models.registry import names
 
-    reports = [run_check(model, seed=seed, tier=tier, progress=_interactive()) for model in models or names()]
+    reports = [_checked(model, tier, seed) for model in models or names()]
     killed, total = sum(r.mutants_killed for r in reports), sum(r.mutants_total for r in reports)
     passed = all(report.passed for report in reports)
     payload = {
@@ -237,6 +239,22 @@ def check(
 
         Console(width=None if sys.stdout.isatty() else 150).print(*reports, sep="\n")
     raise typer.Exit(0 if passed else 1)
+
+
+def _checked(model: str, tier: str, seed: int) -> Any:
+    """Return the report of one model, made by two processes where there are two processors."""
+    from labelzoo.check_process import Worker
+
+    progress = _interactive()
+    alone = (os.cpu_count() or 1) < 2
+    worker = None if alone else Worker(model, seed=seed, tier=tier, progress=progress)
+    try:
+        from labelzoo.inference.checks import check as run_check
+
+        return run_check(model, seed=seed, tier=tier, progress=progress, worker=worker)
+    finally:
+        if worker is not None:
+            worker.close()
 
 
 @app.command()
