@@ -78,11 +78,7 @@ def hide_cells(inputs: Mapping[str, Any]) -> dict[str, Any]:
     row, label = (index.astype(np.int32) for index in np.nonzero(listed))
     negatives = Negatives(complement.astype(float), row, label, np.where(complement[row], -1.0, 1.0))
     cells = Cells(*(index.astype(np.int32) for index in np.nonzero(positive)))
-    return {
-        **inputs,
-        "positives": jax.tree.map(jnp.asarray, cells),
-        "negatives": jax.tree.map(jnp.asarray, negatives),
-    }
+    return {**inputs, "positives": cells, "negatives": negatives}
 
 
 def seen_inputs(inputs: Mapping[str, Any], variant: Variant) -> dict[str, Any]:
@@ -217,9 +213,9 @@ def _count_term(topics: Array, factor: Any, inputs: Mapping[str, Any]) -> Array:
 
 
 def _dense_cells(inputs: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return which row (positive, obs) and label (positive, labels) each positive has, and the observed cells.
+    """Return tables (positive, obs) and (positive, labels) of the positives, and (obs, labels) of seen cells.
 
-    Tables of the tiny data: products with them are compiled sooner than lists are gathered and scattered.
+    The data are tiny, and products with tables are compiled sooner than lists are gathered and scattered.
     """
     positives, negatives = inputs["positives"], inputs["negatives"]
     base = np.asarray(negatives.base)

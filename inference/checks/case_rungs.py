@@ -58,7 +58,7 @@ def enumeration_rung(case: EnumerationCase, setting: Setting, say: Say) -> Rows:
         return Rows(
             [check], [MutantResult(case.name, name, None) for name, _ in (*case.mutants, *case.wrong_inputs)]
         )
-    faults = [(name, view, None) for name, view in case.mutants]
+    faults: list[tuple[str, Any, Any]] = [(name, view, None) for name, view in case.mutants]
     faults += [(name, views[case.view_from], change) for name, change in case.wrong_inputs]
     return Rows([check], [_enumeration_mutant(case, found, *fault) for fault in faults])
 

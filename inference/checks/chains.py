@@ -19,6 +19,10 @@ from labelzoo.models.spec import ModelSpec
 Array = Any
 
 
+HMC_STEP = 0.1
+"""Step of trajectories whose adaptation is off; at 1, the default, next to none is accepted."""
+
+
 class NotApplicableError(ValueError):
     """A check that this engine or model cannot be put to, with the reason."""
 
@@ -51,7 +55,8 @@ def start_at(kernel: Any, key: Array, sites: State, inputs: Mapping[str, Any]) -
         If a site that the kernel moves is not among `sites`.
     """
     if isinstance(kernel, HMC):
-        return kernel.init(key, 0, _unconstrained(kernel.model, sites, inputs), (), inputs)
+        state = kernel.init(key, 0, _unconstrained(kernel.model, sites, inputs), (), inputs)
+        return state._replace(adapt_state=state.adapt_state._replace(step_size=jnp.asarray(HMC_STEP)))
     names = getattr(kernel.init(key, 0, None, (), inputs), kernel.sample_field)
     return kernel.init(key, 0, {name: sites[name] for name in sites if name in names}, (), inputs)
 
@@ -76,7 +81,7 @@ def run_all(function: Any, joint: Replicates, seed: int, *, fast_compile: bool =
     def one(key: Array, sites: State, arrays: list[Array]) -> Any:
         return function(key, sites, join_inputs(arrays, joint.static), **static)
 
-    keys = jax.random.split(jax.random.key(seed), joint.count)
+    keys = jax.random.split(jax.random.key(seed), joint.size)
     with jax.enable_x64(True):
         args = (keys, joint.sites, joint.arrays)
         with TRACING:
@@ -129,18 +134,23 @@ def chain(
     warmup: int,
     draws: int,
     thinning: int,
+    measure: Any = None,
 ) -> tuple[State, State]:
-    """Return quantities at the true sites, and at `draws` states of a chain from the kernel's own start."""
+    """Return quantities at the true sites, and at `draws` states of a chain from the kernel's own start.
+
+    ``measure(draw, inputs)`` gives them; default `quantities`.
+    """
+    of = partial(quantities, spec) if measure is None else measure
     state = kernel.init(key, warmup, None, (), inputs)
     step = partial(_step, kernel=kernel, inputs=inputs)
     state, _ = jax.lax.scan(step, state, length=warmup)
 
     def keep(state: Any, _: None) -> tuple[Any, State]:
         state, _ = jax.lax.scan(step, state, length=thinning)
-        return state, quantities(spec, kept_draw(kernel, state, inputs), inputs)
+        return state, of(kept_draw(kernel, state, inputs), inputs)
 
     _, kept = jax.lax.scan(keep, state, length=draws)
-    return quantities(spec, sites, inputs), kept
+    return of(sites, inputs), kept
 
 
 def _step(state: Any, _: None, *, kernel: Any, inputs: Mapping[str, Any]) -> tuple[Any, None]:

@@ -42,7 +42,7 @@ class Drift(NamedTuple):
 
     z: np.ndarray
     names: list[str]
-    count: int
+    size: int
 
     @property
     def largest(self) -> float:
@@ -91,7 +91,7 @@ def geweke_check(
     missing : float or bool array (obs, labels)
         Share of labels hidden, or which.
     settings, sizes : mapping, optional
-        Settings of the program, default `joint_settings`, and sizes of the data, default the card's tiny ones.
+        Settings of the program, default `joint_settings`, and sizes of the data, default the tiny ones.
     joint : Replicates, optional
         Joint draws to start from, where they are at hand.
 
@@ -115,10 +115,14 @@ def geweke_check(
 
 
 def _verdict(engine: Engine, found: Drift, families: int, sweeps: int, repeated: str) -> CheckResult:
+    if not found.z.size:
+        return not_applicable(
+            engine, "geweke", f"{sweeps} sweeps from {found.size} joint draws moved nothing"
+        )
     limit = normal_limit(found.z.size, families)
     passed = found.largest <= limit
     detail = (
-        f"{found.count} joint draws, {sweeps} sweeps from each: largest of {found.z.size} z-scores at "
+        f"{found.size} joint draws, {sweeps} sweeps from each: largest of {found.z.size} z-scores at "
         f"{found.worst}{repeated}"
     )
     site = found.worst if not passed else ",".join(engine.random_sites)
@@ -131,7 +135,7 @@ def not_applicable(engine: Engine, kind: Kind, reason: Exception | str) -> Check
 
 
 def _attempt(spec: ModelSpec, engine: Engine, seed: int, joint: Replicates, sweeps: int, say: Say) -> Drift:
-    say(f"{spec.name}: {engine.name}, joint test of {sweeps} sweeps from {joint.count} joint draws")
+    say(f"{spec.name}: {engine.name}, joint test of {sweeps} sweeps from {joint.size} joint draws")
     kernel = kernel_of(spec, engine)
     before, after = run_all(moved, joint, seed + 10_000, spec=spec, kernel=kernel, sweeps=sweeps)
     return drift(before, after, joint.arrays)

@@ -58,7 +58,7 @@ class Replicates(NamedTuple):
     share: float
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         """Number of replicates."""
         return len(next(iter(self.sites.values())))
 
@@ -133,7 +133,8 @@ def _collect(source: "Callable[[int], Simulated]", count: int) -> Replicates:
     """Return the first `count` draws of a frequent shape."""
     pilot = [source(index) for index in range(PILOT)]
     signature, sizes_kept, share = _choose(pilot)
-    most, index, kept = int(min(MOST_DRAWS, 3 / share) * count), 0, []
+    most, index = int(min(MOST_DRAWS, 3 / share) * count), 0
+    kept: list[tuple[list[Array], State]] = []
     while len(kept) < count and index < max(most, PILOT):
         one = source(index)
         index += 1
@@ -148,16 +149,17 @@ def joint_source(
     """Return ``source(index)``: the program with its labels drawn where it can draw them, else `simulate`."""
     rng = np.random.default_rng([seed, 3])
     X = rng.standard_normal((sizes["num_obs"], sizes["num_features"]))
-    fair = rng.integers(0, 2, (sizes["num_obs"], sizes["num_labels"]))
+    shape = (sizes["num_obs"], sizes["num_labels"])
+    fair = rng.integers(0, 2, shape)
     resolved = spec.resolve(settings)
     inputs = spec.prepare(LabelData.from_arrays(X, fair), resolved)
     try:
-        draw = program_draw(spec, inputs, X, fair.shape, resolved)
+        draw = program_draw(spec, inputs, X, shape, resolved)
     except NoJointPriorError:
         if spec.simulate is None:
             raise
         return _simulating(spec, seed, dict(sizes), settings, missing)
-    return _drawing(spec, draw, seed, X, resolved, missing_cells(*fair.shape, missing))
+    return _drawing(spec, draw, seed, X, resolved, missing_cells(*shape, missing))
 
 
 class Simulated(NamedTuple):
@@ -313,9 +315,14 @@ def _label_site(spec: ModelSpec, inputs: Mapping[str, Any], shape: tuple[int, in
     NoJointPriorError
         If a factor or a second observed site stands in the program, or none of the labels' shape.
     """
-    seeded = numpyro.handlers.seed(spec.views["summed"], jax.random.key(0))
+    trace: dict[str, Any] = {}
+
+    def read(key: Array) -> None:
+        seeded = numpyro.handlers.seed(spec.views["summed"], key)
+        trace.update(numpyro.handlers.trace(seeded).get_trace(**inputs))
+
     with TRACING:
-        trace = numpyro.handlers.trace(seeded).get_trace(**inputs)
+        jax.eval_shape(read, jax.random.key(0))
     samples = {name: site for name, site in trace.items() if site["type"] == "sample"}
     reason = f"{spec.name} has no simulate" + (f" ({spec.no_simulate})" if spec.no_simulate else "")
     factors = [name for name, site in samples.items() if isinstance(_base(site["fn"]), Unit)]

@@ -26,16 +26,9 @@ from labelzoo.inference.checks.identity import (
     worst_of,
 )
 from labelzoo.inference.checks.invariance import check_kernel, populate
-from labelzoo.inference.checks.marginal import EnumerationCase, check_marginal, spread
 from labelzoo.inference.checks.programs import ClaimError, State
 from labelzoo.inference.checks.report import CheckResult, Kind, MutantResult
 from labelzoo.inference.checks.states import DataCase, latent_sites, relabelled, states_of
-from labelzoo.inference.checks.stationarity import (
-    MUTANT_FLOOR,
-    StationarityCase,
-    check_stationarity,
-    largest_gradient,
-)
 from labelzoo.inference.update import Mutant, Update
 from labelzoo.models.spec import ModelSpec
 
@@ -331,56 +324,3 @@ def killer(prepared: Prepared, mutant: Mutant, claim: Claimed, setting: Setting)
         if found.largest > z_limit(found.tests, setting.families) or found.excluded:
             return "draws"
     return None
-
-
-def stationarity_rung(case: StationarityCase, setting: Setting, say: Say) -> Rows:
-    """Check the gradient at the fixed point; planted faults must leave one.
-
-    The fast tier takes labels with missing cells, the full tier all data sets. A planted fault may show
-    under any of them.
-    """
-    say(f"{setting.spec.name}: {case.name}")
-    cases = setting.cases if setting.full else setting.cases[:1]
-    try:
-        results = [check_stationarity(case, data.inputs, data.name) for data in cases]
-        check = max(results, key=lambda result: result.statistic)
-    except Exception as error:
-        detail = f"{case.name}: could not be evaluated: {type(error).__name__}: {error}"
-        check = CheckResult(case.engine, "stationarity", "", False, np.inf, 0.0, detail)
-    return Rows([check], [_stationarity_mutant(case, mutant, setting.cases) for mutant in case.mutants])
-
-
-def _stationarity_mutant(
-    case: StationarityCase, mutant: tuple[str, Any], cases: list[DataCase]
-) -> MutantResult:
-    name, fixed_point = mutant
-    try:
-        killed = any(largest_gradient(case, fixed_point, data.inputs)[0] > MUTANT_FLOOR for data in cases)
-    except Exception as error:
-        name, killed = f"{name} (does not run: {type(error).__name__}: {first_line(error)})", False
-    return MutantResult(case.engine, name, "stationarity" if killed else None)
-
-
-def enumeration_rung(case: EnumerationCase, setting: Setting, say: Say) -> Rows:
-    """Check that one view marginalises to another, and that wrong versions of it do not."""
-    say(f"{setting.spec.name}: {case.name}")
-    try:
-        check = check_marginal(case, setting.spec, setting.seed)
-    except Exception as error:
-        detail = f"could not be evaluated: {type(error).__name__}: {error}"
-        check = CheckResult(
-            case.name, "enumeration", ",".join(case.sites), False, np.inf, case.threshold, detail
-        )
-    return Rows([check], [_enumeration_mutant(case, mutant, setting) for mutant in case.mutants])
-
-
-def _enumeration_mutant(case: EnumerationCase, mutant: tuple[str, Any], setting: Setting) -> MutantResult:
-    name, program = mutant
-    try:
-        worst, _ = spread(case, program, setting.spec.views[case.view_to], setting.seed)
-    except Exception as error:
-        reason = f"does not run: {type(error).__name__}: {first_line(error)}"
-        return MutantResult(case.name, f"{name} ({reason})", None)
-    # Far above the limit, so that a quadrature error cannot pass for the fault.
-    killed = worst > 100 * case.threshold
-    return MutantResult(case.name, name, "enumeration" if killed else None)

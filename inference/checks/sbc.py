@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from arviz_stats.base import array_stats
+from arviz_stats.base.array import array_stats
 from numpyro.infer.hmc import HMC
 
 from labelzoo.inference.checks.chains import (
@@ -119,8 +119,8 @@ def sbc_check(
             found = _bound(spec, engine, seed, count or BOUND_SETS, settings, seconds, say)
             return _report(engine, found), found.ranks
         plan = HMC_PLAN if isinstance(kernel_of(spec, engine), HMC) else (DATA_SETS, WARMUP, THINNING)
-        plan = tuple(own or default for own, default in zip((count, warmup, thinning), plan, strict=True))
-        return _gate(spec, engine, seed, families, say, *plan, settings)
+        own = (count or plan[0], warmup or plan[1], thinning or plan[2])
+        return _gate(spec, engine, seed, families, say, *own, settings)
     except (NotApplicableError, NoJointPriorError) as error:
         return not_applicable(engine, "sbc", error), []
 
@@ -179,7 +179,7 @@ def sampled(
 ) -> Calibration:
     """Return the ranks of a sampler, all data sets in one compiled program."""
     joint = replicates(spec, seed, count, settings=settings, say=say)
-    say(f"{spec.name}: {engine.name}, calibration on {joint.count} data sets")
+    say(f"{spec.name}: {engine.name}, calibration on {joint.size} data sets")
     truth, draws = run_all(
         chain,
         joint,
@@ -211,7 +211,7 @@ def calibration(truth: Any, draws: Any, seed: int, *, exact: bool) -> Calibratio
     for name, true, values in _numbers(truth, draws):
         if np.ptp(values) == 0:
             continue
-        effective = values.shape[1] if exact else effective_draws(values)
+        effective = float(values.shape[1]) if exact else effective_draws(values)
         if effective < FEWEST:
             out.unranked.append(name)
             continue
@@ -246,12 +246,12 @@ def _bound(
 ) -> Calibration:
     """Return the ranks of an engine that is run on one data set after another."""
     joint = replicates(spec, seed, count, settings=settings, say=say)
-    say(f"{spec.name}: {engine.name}, calibration report on up to {joint.count} data sets")
+    say(f"{spec.name}: {engine.name}, calibration report on up to {joint.size} data sets")
     options = {**engine.options, **({"khat_samples": 0} if "khat_samples" in engine.options else {})}
     begin, truths, draws = perf_counter(), [], []
     with jax.enable_x64(True):
         measure = _measure(spec, joint)
-        for index in range(joint.count):
+        for index in range(joint.size):
             key = jax.random.fold_in(jax.random.key(seed + 10_000), index)
             result = engine.run(spec, joint.inputs(index), rng_key=key, progress=False, **options)
             arrays = [leaf[index] for leaf in joint.arrays]

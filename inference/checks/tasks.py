@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from labelzoo.inference.checks.agreement import check_agreement
+from labelzoo.inference.checks.case_rungs import enumeration_rung, stationarity_rung
 from labelzoo.inference.checks.cases import find_cases
 from labelzoo.inference.checks.geweke import geweke_check
 from labelzoo.inference.checks.order import order_rung
@@ -22,8 +23,6 @@ from labelzoo.inference.checks.report import CheckResult, MutantResult
 from labelzoo.inference.checks.rungs import (
     Rows,
     Setting,
-    enumeration_rung,
-    stationarity_rung,
     update_rungs,
 )
 from labelzoo.inference.checks.sbc import sbc_check

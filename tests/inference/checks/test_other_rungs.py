@@ -195,7 +195,7 @@ def test_a_view_without_finite_states_is_refused() -> None:
         numpyro.factor("Y", -jnp.inf)
 
     with pytest.raises(
-        ClaimError, match="view 'nowhere': 0 of 96 drawn states have finite density, 8 needed"
+        ClaimError, match="view 'nowhere': 0 of 384 drawn states have finite density, 8 needed"
     ):
         states_of(nowhere, {"X": np.zeros(1)}, 8, 0)
 
