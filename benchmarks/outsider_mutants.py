@@ -4,7 +4,7 @@
 
 The wrong updates in ``tests/outsider`` were written from the derivations alone. For each, the rung of the
 fast tier that notices it, and what the explainer takes it for. Whether a name is right is judged by hand and
-kept in ``tests/outsider/judgement.toml``: right, unknown (it said so) or wrong.
+kept in ``tests/outsider/judgement.toml``; where it says "unknown" there is nothing to judge.
 """
 
 import argparse
@@ -19,8 +19,7 @@ from typing import Any
 import jax
 
 from labelzoo.inference.checks.identity import THRESHOLD, log_claims, worst_of
-from labelzoo.inference.checks.explain import sentence
-from labelzoo.inference.checks.rungs import Prepared, Setting, explained, killer, prepare
+from labelzoo.inference.checks.rungs import Prepared, Setting, explanation, killer, prepare
 from labelzoo.inference.checks.states import data_cases
 from labelzoo.inference.update import Mutant
 from labelzoo.models import registry
@@ -59,7 +58,7 @@ def judged(row: Any, at: Prepared, setting: Setting) -> dict[str, Any]:
     by = killer(at, Mutant(row.name, row.given), claimed, setting)
     words = ""
     if worst_of(bench, claimed)[0] > THRESHOLD:
-        words = sentence(explained(row.given, at, bench, claimed, setting))
+        words = explanation(row.given, at, bench, claimed, setting)
     return {"update": row.update, "name": row.name, "slip": row.slip, "killed_by": by, "explanation": words}
 
 
@@ -73,7 +72,8 @@ def main() -> None:
     rows = []
     with jax.enable_x64(True):
         for row in score(options.seed):
-            row["judged"] = verdicts.get(row["name"], {}).get("verdict", "not judged")
+            said_unknown = row["explanation"].startswith("unknown") or not row["explanation"]
+            row["judged"] = "unknown" if said_unknown else verdicts.get(row["name"], "not judged")
             rows.append(row)
             print(
                 f"{row['update']:34} {row['name']:36} {row['killed_by'] or 'NOTHING':9} {row['judged']:8}",

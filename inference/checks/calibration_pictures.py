@@ -13,15 +13,15 @@ from arviz_stats.ecdf_utils import ecdf_pit
 from rich.console import Console
 from scipy.stats import binom
 
-from labelzoo.figures import new_figure, to_png
+from labelzoo.figures import new_figure
 from labelzoo.inference.checks.ranks import Ranks
 from labelzoo.inference.checks.sbc import sbc_check
 from labelzoo.models import registry
 
 Array = Any
 
-BINS, INSIDE, SIMULATIONS = 12, 0.95, 1000
-"""Bins of a histogram, probability of the bands, simulations for the envelope."""
+BINS, INSIDE, SIMULATIONS, DPI = 12, 0.95, 1000, 90
+"""Bins of a histogram, probability of the bands, simulations for the envelope, dots an inch."""
 
 WIDE = {"prior_scale": 3.0, "intercept_precision": 0.1}
 """Weights free enough for the logistic likelihood not to look normal."""
@@ -115,7 +115,7 @@ def main(
         figure = calibration_picture(
             few(ranks), f"{model}, {engine} ({note}): {len(ranks[0].rank)} data sets"
         )
-        (out / f"calibration_{model}_{engine}.png").write_bytes(to_png(figure))
+        figure.savefig(out / f"calibration_{model}_{engine}.png", dpi=DPI, facecolor="white")
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ probability times the difference has less variance, but is far from normal where
 
 Proposals add the difference of two draws of a second, independent part (differential evolution: ter Braak,
 Statistics and Computing 2006), which adapts to scale and correlation, keeps whole numbers whole and fixed
-totals fixed. Positive, unit-interval and simplex supports are treated in unconstrained coordinates. The sampler
-and the density are compiled; the walk itself runs in NumPy, since compilation is what a check costs.
+totals fixed. Positive, unit-interval and simplex supports are treated in unconstrained coordinates. The
+sampler and the density are compiled; the walk itself runs in NumPy, since compilation is what a check costs.
 """
 
 from collections.abc import Callable, Mapping

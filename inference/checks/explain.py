@@ -10,8 +10,9 @@ families of hypotheses are tried, and one counts as found only if it leaves noth
 4. *program*: the claim is right for another program, in which an input, a site or the labels are altered (a
    prior precision counted twice, missing cells read as zeros).
 
-Where none fits exactly the answer is "unknown", with the term that explains most of d beside it. The same
-mismatch can have several names; all that fit are true descriptions, and the first is the simplest.
+Where none fits exactly the answer is "unknown"; what the parameters should have been is then read off the
+joint (`labelzoo.inference.checks.recover`) or, where that cannot be done, the term that explains most of d is
+named. The same mismatch can have several names; all that fit are true descriptions, simplest first.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,10 +40,14 @@ from labelzoo.inference.checks.identity import (
 )
 from labelzoo.inference.checks.parameters import no_changes
 from labelzoo.inference.checks.programs import base_support
+from labelzoo.inference.checks.recover import recovered_text
 from labelzoo.inference.checks.states import latent_supports
 
+WHOLE = "the whole log joint"
 COEFFICIENTS = (-1.0, 1.0, -0.5, 0.5, -2.0, 2.0)
 """Multiples that a pair of terms may have; a single term may have any."""
+WORTH_SAYING = 0.5
+"""Share of the mismatch that the nearest term may leave and still be named."""
 MOST_ALSO = 2
 """Further names of the same mismatch that are shown."""
 
@@ -64,6 +69,8 @@ class Slip(NamedTuple):
     family: str
     text: str
     residual: float
+    is_odd: bool = False
+    """Whether it holds with a factor that no usual slip gives, so that a simpler name is likelier."""
 
 
 class Mismatch(NamedTuple):
@@ -83,7 +90,7 @@ def explain(mismatch: Mismatch) -> list[Slip]:
     found: list[Slip] = []
     for family in (parameter_slips, term_slips, reading_slips, program_slips):
         found += family(mismatch)
-    return found or [nearest_term(mismatch)]
+    return sorted(found, key=lambda slip: slip.is_odd) or [unknown_slip(mismatch)]
 
 
 def sentence(slips: Sequence[Slip]) -> str:
@@ -251,7 +258,7 @@ def features_of(bench: Bench, sites: tuple[str, ...]) -> list[Feature]:
         if np.ptp(np.where(np.isfinite(value), value, 0.0), axis=1).max(initial=0.0) > 0
     ]
     if len(out) > 1:
-        out.append(Feature("the whole log joint", np.sum([feature.value for feature in out], axis=0)))
+        out.append(Feature(WHOLE, np.sum([feature.value for feature in out], axis=0)))
     supports = latent_supports(bench.view, bench.view_inputs)
     for site in sites:
         if site in supports and not supports[site].is_discrete:
@@ -281,10 +288,17 @@ def term_slips(mismatch: Mismatch) -> Iterator[Slip]:
     exact = [slip for slip in single if slip.residual <= THRESHOLD]
     yield from exact
     if not exact:
-        for pair in combinations(features, 2):
+        parts = [feature for feature in features if feature.name != WHOLE]
+        for pair in combinations(parts, 2):
             slip = _fitted(gap, scale, list(pair), nice=True)
             if slip.residual <= THRESHOLD:
                 yield slip
+
+
+def unknown_slip(mismatch: Mismatch) -> Slip:
+    """Return where the claim's parameters differ from the right ones, or else the nearest term."""
+    text = recovered_text(mismatch.given, mismatch.sites, mismatch.bench, mismatch.described)
+    return Slip("unknown", text, 1.0) if text else nearest_term(mismatch)
 
 
 def nearest_term(mismatch: Mismatch) -> Slip:
@@ -292,15 +306,16 @@ def nearest_term(mismatch: Mismatch) -> Slip:
     gap, scale, features = _centred(mismatch)
     if not gap.size or not features:
         return Slip("unknown", "nothing in the dictionary can be compared", 1.0)
+    # Relative to the size of the log densities, or the few largest decide alone.
+    gap, features = gap / scale, [feature._replace(value=feature.value / scale) for feature in features]
     total = float((gap**2).sum())
-    left = [
-        float(((gap - _least_squares(gap, [f]) @ np.stack([f.value])) ** 2).sum()) / total for f in features
-    ]
+    fits = [float(_least_squares(gap, [feature])[0]) for feature in features]
+    left = [float(((gap - c * f.value) ** 2).sum()) / total for c, f in zip(fits, features, strict=True)]
     best = int(np.argmin(left))
-    coefficient = float(_least_squares(gap, [features[best]])[0])
-    text = (
-        f"nearest: {features[best].words(coefficient)}, which leaves {100 * left[best]:.0f} % of the mismatch"
-    )
+    if left[best] > WORTH_SAYING:
+        return Slip("unknown", "no single term explains half of the mismatch", left[best])
+    words = features[best].words(fits[best])
+    text = f"nearest: {words}, which leaves {100 * left[best]:.2g} % of the mismatch"
     return Slip("unknown", text, left[best])
 
 
@@ -335,7 +350,11 @@ def _fitted(gap: np.ndarray, scale: np.ndarray, features: list[Feature], *, nice
     left = np.abs(gap - coefficients @ np.stack([feature.value for feature in features])) / scale
     pairs = zip(features, coefficients, strict=True)
     text = " and ".join(feature.words(float(coefficient)) for feature, coefficient in pairs)
-    return Slip("term", text, float(left.max()))
+    is_odd = any(
+        not f.is_power and np.abs(c - np.asarray(COEFFICIENTS)).min() > 1e-6
+        for f, c in zip(features, coefficients, strict=True)
+    )
+    return Slip("term", text, float(left.max()), is_odd)
 
 
 def _least_squares(gap: np.ndarray, features: list[Feature]) -> np.ndarray:

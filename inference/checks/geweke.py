@@ -103,12 +103,12 @@ def geweke_check(
     try:
         kernel_of(spec, engine)
         draw = partial(replicates, spec, settings=settings, sizes=sizes, missing=missing, say=say)
-        found = _attempt(spec, engine, seed, draw(seed, count) if joint is None else joint, sweeps, say)
+        found = joint_drift(spec, engine, seed, draw(seed, count) if joint is None else joint, sweeps, say)
         repeated = ""
         if found.largest > normal_limit(found.z.size, families):
             repeated = " (repeated with a fresh seed and four times the replicates)"
             say(f"{spec.name}: {engine.name}, joint test repeated, z {found.largest:.1f} at {found.worst}")
-            found = _attempt(spec, engine, seed + 1, draw(seed + 1, 4 * count), sweeps, say)
+            found = joint_drift(spec, engine, seed + 1, draw(seed + 1, 4 * count), sweeps, say)
     except (NotApplicableError, NoJointPriorError) as error:
         return not_applicable(engine, "geweke", error)
     return _verdict(engine, found, families, sweeps, repeated)
@@ -134,7 +134,10 @@ def not_applicable(engine: Engine, kind: Kind, reason: Exception | str) -> Check
     return CheckResult(engine.name, kind, "", None, np.nan, np.nan, f"not applicable: {reason}")
 
 
-def _attempt(spec: ModelSpec, engine: Engine, seed: int, joint: Replicates, sweeps: int, say: Say) -> Drift:
+def joint_drift(
+    spec: ModelSpec, engine: Engine, seed: int, joint: Replicates, sweeps: int, say: Say
+) -> Drift:
+    """Return what `sweeps` sweeps of an engine's kernel change from exact starts: one attempt, no verdict."""
     say(f"{spec.name}: {engine.name}, joint test of {sweeps} sweeps from {joint.size} joint draws")
     kernel = kernel_of(spec, engine)
     before, after = run_all(moved, joint, seed + 10_000, spec=spec, kernel=kernel, sweeps=sweeps)

@@ -94,7 +94,8 @@ def joint_terms(
     }
     terms, valid = log_terms(arrays, flat, static=static, view=view)
     shape = (count, values)
-    return {site: np.reshape(term, shape) for site, term in terms.items()}, np.reshape(valid, shape)
+    by_site = {site: np.asarray(term).reshape(shape) for site, term in terms.items()}
+    return by_site, np.asarray(valid).reshape(shape)
 
 
 def swapped_blocks(states: State, sites: tuple[str, ...], count: int) -> State:

@@ -1,7 +1,7 @@
 """Calibration around a user's own data, where the posterior lives and not where the prior is.
 
-Draw theta_i from the posterior given the data, labels y_i of the same rows given theta_i, and fit the data and
-y_i together: the rank of theta_i in that posterior is uniform if the fits are right (Sailynoja, Schmitt,
+Draw theta_i from the posterior given the data, labels y_i of the same rows given theta_i, and fit the data
+and y_i together: the rank of theta_i in that posterior is uniform if the fits are right (Sailynoja, Schmitt,
 Burkner and Vehtari, "Posterior SBC: simulation-based calibration checking conditional on data", 2025). An
 engine that fails only far from the data passes; one that fails here is wrong where it is used.
 """
@@ -96,9 +96,10 @@ def posterior_sbc(
     if not found.ranks:
         return not_applicable(engine, "sbc", "the refits mixed too slowly to be ranked"), []
     worst, limit = found.worst, normal_limit(len(found.ranks), families)
+    slow = f"; mixed too slowly to rank: {len(found.unranked)}" if found.unranked else ""
     detail = (
         f"posterior calibration around the data: ranks on {joint.size} replicated tables, least uniform of "
-        f"{len(found.ranks)} quantities {worst.name}, seed {seed}"
+        f"{len(found.ranks)} quantities {worst.name}, seed {seed}{slow}"
     )
     return CheckResult(engine.name, "sbc", worst.name, worst.z <= limit, worst.z, limit, detail), found.ranks
 
@@ -184,8 +185,9 @@ def _one_shape(
     observed = np.where(data.observed_mask(), data.Y.toarray().astype(float), np.nan)
     positives = tables.sum(axis=(2, 3))
     frequent = np.bincount(positives.ravel().astype(int)).argmax()
-    sparse = {s: np.shape(leaf) for s, leaf in enumerate(split_inputs(spec.prepare(data, settings))[0])}
-    fixed = not any(int(data.Y.nnz) in shape for shape in sparse.values())
+    shapes = [np.shape(leaf) for leaf in split_inputs(spec.prepare(data, settings))[0]]
+    # Where no array is as long as there are positives, shapes do not depend on them.
+    fixed = not any(int(data.Y.nnz) in shape for shape in shapes)
     candidates = np.argwhere(np.ones_like(positives, bool) if fixed else positives == frequent)
     found: dict[Any, dict[int, Any]] = {}
     for draw, table in rng.permutation(candidates)[: MOST_PREPARED * count]:

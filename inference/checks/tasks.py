@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -50,13 +51,13 @@ def tasks_of(
     by_view = sorted(updates, key=lambda update: update.view)
     groups = [tuple(group) for _, group in groupby(by_view, key=lambda update: update.view)]
     for group in sorted(groups, key=len, reverse=True):
-        tasks.append(Task(f"view {group[0].view}", lambda group=group: _view_rows(group, setting, say)))
+        tasks.append(Task(f"view {group[0].view}", partial(_view_rows, group, setting, say)))
     for case in find_cases(setting.spec, "stationarity"):
-        tasks.append(Task(case.name, lambda case=case: stationarity_rung(case, setting, say)))
+        tasks.append(Task(case.name, partial(stationarity_rung, case, setting, say)))
     for case in find_cases(setting.spec, "order"):
-        tasks.append(Task(case.name, lambda case=case: _order_rows(case, setting, say)))
+        tasks.append(Task(case.name, partial(_order_rows, case, setting, say)))
     for case in find_cases(setting.spec, "enumeration"):
-        tasks.append(Task(case.name, lambda case=case: enumeration_rung(case, setting, say)))
+        tasks.append(Task(case.name, partial(enumeration_rung, case, setting, say)))
     return tasks
 
 
@@ -71,15 +72,11 @@ def joint_tasks(
     families = setting.families + 3 * len(judged)
     for name, engine in judged.items():
         if engine.kind == "mcmc":
-            tasks.append(
-                Task(f"geweke {name}", lambda e=engine: _row(geweke_check(spec, e, seed, families, say)))
-            )
-        tasks.append(Task(f"sbc {name}", lambda e=engine: _row(sbc_check(spec, e, seed, families, say)[0])))
+            tasks.append(Task(f"geweke {name}", partial(_geweke_row, spec, engine, seed, families, say)))
+        tasks.append(Task(f"sbc {name}", partial(_sbc_row, spec, engine, seed, families, say)))
         reference = f"{spec.name}_tiny"
         if engine.kind in ("mcmc", "bound") and name in engines and reference in reference_names():
-            tasks.append(
-                Task(f"agreement {name}", lambda n=name, r=reference: _agreement_row(r, n, seed, say))
-            )
+            tasks.append(Task(f"agreement {name}", partial(_agreement_row, reference, name, seed, say)))
     return tasks
 
 
@@ -97,6 +94,14 @@ def sweep_engine(updates: tuple[Update, ...]) -> Engine:
         options=MCMC_OPTIONS,
         kernel=lambda spec: sweep_kernel(updates, spec),
     )
+
+
+def _geweke_row(spec: ModelSpec, engine: Engine, seed: int, families: int, say: Say) -> Rows:
+    return _row(geweke_check(spec, engine, seed, families, say))
+
+
+def _sbc_row(spec: ModelSpec, engine: Engine, seed: int, families: int, say: Say) -> Rows:
+    return _row(sbc_check(spec, engine, seed, families, say)[0])
 
 
 def _row(check: CheckResult) -> Rows:

@@ -8,15 +8,16 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
+from labelzoo.inference.checks.coordinates import describe
 from labelzoo.inference.checks.draws import (
-    base_support,
+    changes_of_walk,
     check_draws,
     draw_blocks,
-    metropolis_change,
     pooled_z,
     z_limit,
     z_scores,
 )
+from labelzoo.inference.checks.programs import base_support, inside
 from labelzoo.inference.distributions import LogGamma, TiltedDirichlet, ZeroTruncatedPoisson
 
 REPEATS = 30
@@ -25,17 +26,24 @@ REPEATS = 30
 def largest_z(law: Any, seed: int, scale: Any = lambda draws: draws) -> tuple[float, int, float]:
     """Return the largest z, the number of z and their mean square over `REPEATS` samples of 400 draws."""
 
+    shape = law.shape()
+    laws = describe(lambda state, inputs: law, {"x": np.zeros((REPEATS, *shape))}, {}, ("x",)).laws
+    draws = np.asarray(scale(law.sample(jax.random.key(seed), (REPEATS * 400,)))).reshape(
+        REPEATS, 400, *shape
+    )
+
     @jax.jit
-    def run(keys: Any) -> Any:
-        def one(key: Any) -> Any:
-            first, second = jax.random.split(key)
-            return metropolis_change(second, law, scale(law.sample(first, (400,))))
+    def evaluate(values: Any) -> Any:
+        x = values["x"]
+        flags = jnp.broadcast_to(inside(law, x), x.shape[: x.ndim - len(law.event_shape)])
+        return {"x": (law.log_prob(x), flags)}
 
-        return jax.lax.map(one, keys)
-
-    total, square, _ = run(jax.random.split(jax.random.key(seed), REPEATS))
-    z = pooled_z(np.asarray(total), np.asarray(square))
-    return float(np.abs(z).max()), z.size, float((z**2).mean())
+    found = changes_of_walk(np.random.default_rng(seed), evaluate, laws, {"x": draws})
+    total, square, _ = found["x"]
+    z = pooled_z(total[:, None], square[:, None]) if total.ndim < 3 else pooled_z(total, square)
+    # Every repeat by itself: the level is that of one sample, not of all together.
+    each = z_scores(total, square)
+    return float(max(np.abs(z).max(), np.abs(each).max())), z.size + each.size, float((each**2).mean())
 
 
 LAWS = {

@@ -150,8 +150,9 @@ SPEC = ModelSpec("toy_mixture", {"summed": summed, "assigned": assigned}, predic
 def test_right_updates_pass_and_every_fault_is_noticed() -> None:
     report = check(SPEC, updates=UPDATES)
     assert report.passed, report.sentence()
-    assert (report.mutants_killed, report.mutants_total) == (9, 9)
-    by = {row.mutant: row.killed_by for row in report.mutants}
+    assert report.mutants_killed == report.mutants_total > 9 + 20
+    by = {row.mutant: row.killed_by for row in report.mutants if row.origin == "planted"}
+    assert len(by) == 9
     assert by.pop("loaded draws") == "draws"
     assert set(by.values()) == {"identity"}
     assert all(row.statistic < 1e-13 for row in report.checks if row.kind == "identity")
@@ -166,7 +167,8 @@ def test_json_and_table_of_a_report() -> None:
     console = Console(width=160, file=StringIO())
     console.print(report)
     text = console.file.getvalue()
-    assert "1 of 1 planted faults noticed" in text
+    assert f"{report.mutants_total} of {report.mutants_total} planted faults noticed" in text
+    assert "automatic ones" in text
     assert "proven" not in text
     assert any("does not simulate: a toy" in note for note in report.notes)
 
@@ -264,7 +266,7 @@ def _not_finite(state: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
         (_own_value, "differ"),
         (_foreign, "reads 'counts'"),
         (_short, r"claims shape (2,) for site 'mixing' of shape (3,)"),
-        (_not_finite, "invalid concentration parameter"),
+        (_not_finite, "one side excludes"),
     ],
 )
 def test_broken_claims_fail_with_the_reason(given: Any, words: str) -> None:
@@ -289,7 +291,9 @@ def test_faults_that_do_not_run_or_are_not_wrong_count_as_not_noticed() -> None:
     report = check(SPEC, updates=[replace(UPDATES[2], mutants=mutants)])
     assert all(row.passed for row in report.checks)
     assert not report.passed
-    assert [row.killed_by for row in report.mutants] == [None, None]
+    planted = [row.killed_by for row in report.mutants if row.origin == "planted"]
+    assert planted == [None, None]
+    assert report.mutants_killed == report.mutants_total - 2
     assert "does not run" in report.mutants[0].mutant
 
 
