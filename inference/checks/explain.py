@@ -200,7 +200,7 @@ def _claim_residual(mismatch: Mismatch, **altered: Any) -> float:
         claimed = log_claim(mismatch.bench, mismatch.given, mismatch.sites, count, **altered)
     except Exception:
         return np.inf
-    return _honest(mismatch.bench, claimed)
+    return _honest(mismatch, mismatch.bench, claimed)
 
 
 def _program_residual(mismatch: Mismatch, states: Any = None, inputs: Any = None) -> float:
@@ -219,14 +219,16 @@ def _program_residual(mismatch: Mismatch, states: Any = None, inputs: Any = None
     with np.errstate(invalid="ignore"):
         log_p = np.where(valid, table.sum(0), -np.inf)
     other = bench._replace(log_p=log_p, size=np.abs(table).sum(0), terms=terms)
-    return _honest(other, mismatch.claimed)
+    return _honest(mismatch, other, mismatch.claimed)
 
 
-def _honest(bench: Bench, claimed: Claimed) -> float:
+def _honest(mismatch: Mismatch, bench: Bench, claimed: Claimed) -> float:
     """Return the worst residual; infinite where an alteration left less than nearly all pairs to compare."""
+    own = mismatch.bench
+    most = worst_of(own, Claimed(own.log_p, own.size))[2]
     with np.errstate(invalid="ignore"):
         worst, _, compared = worst_of(bench, claimed)
-    return worst if compared >= 0.9 * (bench.log_p.size - len(bench.log_p)) else np.inf
+    return worst if compared >= 0.9 * most else np.inf
 
 
 class Feature(NamedTuple):

@@ -212,6 +212,8 @@ def check_identity(
     passed = worst <= THRESHOLD and old <= THRESHOLD
     if passed:
         detail = f"verified numerically at {count} states, worst residual {worst:.1e} ({where})"
+    elif not sum(one[2] for one in found):
+        detail = where
     elif worst > THRESHOLD:
         detail = f"claimed and joint log-density ratios differ by {worst:.2g} of their size: {where}"
     else:

@@ -272,7 +272,7 @@ def write_reference(
         raise ValueError(f"{path}: a reference is written to a .json file in a folder that exists")
     name = model if isinstance(model, str) else model.name
     source = data if isinstance(data, str) else "DATA"
-    hidden = ("progress", "min_ess", "max_draws", "command")
+    hidden = ("progress", "command")
     pairs = [f"{k}={json.dumps(plain({k: v})[k])}" for k, v in rest.items() if k not in hidden]
     told = [f"--set {shlex.quote(pair)}" for pair in pairs]
     command = " ".join(

@@ -117,7 +117,7 @@ class CheckReport:
                     "site": row.site,
                     "passed": row.passed,
                     "statistic": _finite(row.statistic),
-                    "threshold": row.threshold,
+                    "threshold": _finite(row.threshold),
                     "detail": row.detail,
                     "explanation": row.explanation,
                 }

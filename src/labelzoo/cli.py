@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,9 +32,15 @@ Settings = Annotated[
 
 RESERVED = frozenset(
     ["model", "data", "data_name", "out", "engine", "engines", "reference", "budget", "whole"]
-    + ["seed", "spec", "progress", "rng_key", "say", "test", "test_fraction", "engine_settings"]
+    + ["seed", "spec", "progress", "rng_key", "say", "test", "test_fraction", "engine_settings", "command"]
 )
 """Arguments of the functions behind the verbs, which ``--set`` must not reach."""
+
+REFERENCE_HELP = (
+    "Write summaries to hold engines against: --engine nuts and --out F.json; --data tiny:SEED simulates. "
+    "Admitted are runs with R-hat below 1.01, 10000 effective draws in bulk and tail of every functional and "
+    "no divergence; too short a run is made again and longer, and exit code 1 tells of one not admitted."
+)
 
 
 class BadInput(Exception):
@@ -156,17 +163,21 @@ def fit(
     model: str,
     data: Data,
     engine: Annotated[str, typer.Option("--engine", help="One of the model's engines (labelzoo list).")],
-    out: Annotated[Path, typer.Option("--out", help="Posterior to write, netCDF.")],
+    out: Annotated[Path, typer.Option("--out", help="Posterior to write, netCDF; a reference: .json.")],
+    reference: Annotated[bool, typer.Option("--reference", help=REFERENCE_HELP)] = False,
     settings: Settings = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Fit a model with one engine and save the posterior."""
+    """Fit a model with one engine and save the posterior, or its summaries as a reference."""
+    check_writable(out)
+    if reference:
+        _fit_reference(model, data, engine, out, settings, seed, as_json)
+        return
     from labelzoo.data import load
     from labelzoo.inference.fit import fit as fit_model
     from labelzoo.inference.posterior import save
 
-    check_writable(out)
     tree = fit_model(
         model, load(data), engine, seed=seed, progress=_interactive(), **parse_settings(settings)
     )
@@ -185,6 +196,32 @@ def fit(
     emit(as_json, payload, text)
 
 
+def _fit_reference(
+    model: str, data: str, engine: str, out: Path, settings: list[str] | None, seed: int, as_json: bool
+) -> None:
+    """Write a reference; a run that is not admitted leaves nothing behind and exit code 1."""
+    if engine != "nuts":
+        raise BadInput(f"--reference is made by --engine nuts, not by {engine!r}")
+    from labelzoo.inference.checks.reference_posterior import ReferenceRefused, write_reference
+
+    chosen = parse_settings(settings)
+    try:
+        found = write_reference(model, out, data=data, seed=seed, progress=_interactive(), **chosen)
+    except ReferenceRefused as error:
+        raise typer.Exit(_fail(str(error), 1)) from error
+    last = found["diagnostics"]
+    payload = {
+        "out": str(out),
+        "seconds": sum(run["seconds"] for run in [*found["refused_runs"], last]),
+        "kind": "mcmc",
+        "converged": True,
+        "min_ess": min(last["min_ess_bulk"], last["min_ess_tail"]),
+        "max_rhat": last["max_rhat"],
+    }
+    numbers = f"{payload['min_ess']:.0f} effective draws or more, R-hat {last['max_rhat']:.4f} or less"
+    emit(as_json, payload, f"{model} by nuts, admitted as a reference: {numbers}\nwrote {out}")
+
+
 @app.command()
 def predict(
     posterior: Annotated[Path, typer.Argument(help="A posterior that 'fit' wrote.")],
@@ -193,15 +230,26 @@ def predict(
     top: Annotated[
         int | None, typer.Option("--top", min=1, help="Keep the K most probable labels a row.")
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help="path/to/file.py:spec, if it is a model of your own."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Predict label probabilities for every row of a data set from a saved posterior."""
     from labelzoo.data import load
     from labelzoo.inference.posterior import load as load_posterior
     from labelzoo.inference.predictions import write_predictions
+    from labelzoo.models import registry
 
     check_writable(out)
-    rows, labels = write_predictions(load_posterior(posterior), load(data), out, top=top)
+    tree = load_posterior(posterior)
+    fitted = tree.attrs["model"]
+    if model is not None and registry.get(model).spec.name != fitted:
+        raise BadInput(f"--model {model}: the posterior is of the model {fitted!r}")
+    if fitted not in registry.names():
+        raise BadInput(f"{posterior}: of a model of your own, {fitted!r}; pass --model path/to/file.py:spec")
+    rows, labels = write_predictions(tree, load(data), out, top=top)
     emit(
         as_json,
         {"rows": rows, "labels": labels, "out": str(out)},
@@ -255,6 +303,20 @@ def _checked(model: str, tier: str, seed: int) -> Any:
     finally:
         if worker is not None:
             worker.close()
+
+
+@app.command("new")
+def new_command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the model, a Python identifier.")],
+    out: Annotated[Path | None, typer.Option("--out", help="File to write; default NAME.py.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a model of your own to start from: a program, and two conditionals to check, one wrong."""
+    from labelzoo.new_model import new_model
+
+    path = new_model(name, out)
+    told = f"wrote {path}: one of its two conditionals is wrong on purpose. Next:"
+    emit(as_json, {"out": str(path)}, f"{told}\n  labelzoo check {shlex.quote(f'{path}:spec')}")
 
 
 @app.command()

@@ -1,5 +1,7 @@
 """What the bench says of a wrong claim: named slips, right parameters where no name fits, nothing made up."""
 
+import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -16,7 +18,7 @@ from labelzoo.inference.checks.explain import Slip, sentence
 from labelzoo.inference.checks.identity import log_claims
 from labelzoo.inference.checks.ladder import make_plan
 from labelzoo.inference.checks.parameters import altered_claim, no_changes, parameters_of
-from labelzoo.inference.checks.report import CheckReport
+from labelzoo.inference.checks.report import CheckReport, CheckResult
 from labelzoo.inference.checks.rungs import Prepared, Setting, explained, prepare
 from labelzoo.inference.checks.states import data_cases
 from labelzoo.inference.update import Update
@@ -193,6 +195,13 @@ def _automatic_faults_are_counted(report: CheckReport) -> None:
     assert {row.update for row in rows} == {"strength_given"}, "a wrong claim is no base for faults"
     assert all(row.killed_by == "identity" for row in rows)
     assert any("same law" in note for note in report.notes), "X does not enter: faults of it are no faults"
+
+
+def test_a_report_without_verdict_is_valid_json() -> None:
+    row = CheckResult("em", "sbc", "", None, math.nan, math.nan, "not applicable: points")
+    report = CheckReport("m", (row,))
+    assert report.passed
+    assert json.loads(report.to_json())["checks"][0]["threshold"] is None
 
 
 def test_sentence_names_two_more_at_most() -> None:

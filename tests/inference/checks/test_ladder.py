@@ -266,7 +266,7 @@ def _not_finite(state: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
         (_own_value, "differ"),
         (_foreign, "reads 'counts'"),
         (_short, r"claims shape (2,) for site 'mixing' of shape (3,)"),
-        (_not_finite, "one side excludes"),
+        (_not_finite, "no two values of finite density"),
     ],
 )
 def test_broken_claims_fail_with_the_reason(given: Any, words: str) -> None:
