@@ -12,7 +12,7 @@ import json
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,27 +62,29 @@ def judged(row: Any, at: Prepared, setting: Setting) -> dict[str, Any]:
     return {"update": row.update, "name": row.name, "slip": row.slip, "killed_by": by, "explanation": words}
 
 
+def with_verdicts(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows with ``judged``: right, wrong, unknown (it said so) or not judged."""
+    verdicts = tomllib.loads((FOLDER / "judgement.toml").read_text(encoding="utf-8"))
+    out = []
+    for row in rows:
+        said_unknown = row["explanation"].startswith("unknown") or not row["explanation"]
+        out.append({**row, "judged": "unknown" if said_unknown else verdicts.get(row["name"], "not judged")})
+    return out
+
+
 def main() -> None:
     """Print the table and the shares."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    verdicts = tomllib.loads((FOLDER / "judgement.toml").read_text(encoding="utf-8"))
-    rows = []
     with jax.enable_x64(True):
-        for row in score(options.seed):
-            said_unknown = row["explanation"].startswith("unknown") or not row["explanation"]
-            row["judged"] = "unknown" if said_unknown else verdicts.get(row["name"], "not judged")
-            rows.append(row)
-            print(
-                f"{row['update']:34} {row['name']:36} {row['killed_by'] or 'NOTHING':9} {row['judged']:8}",
-                end=" ",
-            )
-            print(row["explanation"], flush=True)
+        rows = with_verdicts(score(options.seed))
+    for row in rows:
+        by = row["killed_by"] or "NOTHING"
+        print(f"{row['update']:34} {row['name']:36} {by:9} {row['judged']:8} {row['explanation']}")
     killed = sum(row["killed_by"] is not None for row in rows)
-    counts = Counter(row["judged"] for row in rows)
-    print(f"noticed: {killed} of {len(rows)}; explained: {dict(counts)}")
+    print(f"noticed: {killed} of {len(rows)}; explained: {dict(Counter(row['judged'] for row in rows))}")
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
 
