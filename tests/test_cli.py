@@ -126,6 +126,7 @@ def test_same_seed_same_posterior(capsys: pytest.CaptureFixture[str], small: Pat
 
 
 FIT = ("fit", "bernoulli_poisson_topics", "--engine", "map_em", "--out", "{tmp}/f.nc", "--data")
+NUTS = ("fit", "label_logistic", "--engine", "nuts", "--reference", "--out")
 BAD = {
     "no such command": (("frob",), "No such command 'frob'"),
     "no such data": ((*FIT, "nope.npz"), "nope.npz: no such file"),
@@ -168,6 +169,16 @@ BAD = {
         "not a readable netCDF",
     ),
     "user file absent": (("check", "{tmp}/none.py:spec"), "no file"),
+    "reference by another engine": (
+        (*FIT[:4], "--reference", "--out", "{tmp}/r.json", "--data", "tiny:1"),
+        "--reference is made by --engine nuts, not by 'map_em'",
+    ),
+    "reference that is no JSON": ((*NUTS, "{tmp}/r.nc", "--data", "tiny:1"), "written to a .json file"),
+    "reference of no data": ((*NUTS, "{tmp}/r.json", "--data", "tiny:x"), "write tiny or tiny:SEED"),
+    "reference with a command": (
+        (*NUTS, "{tmp}/r.json", "--data", "tiny:1", "--set", "command=x"),
+        "'command' is no setting",
+    ),
 }
 
 
@@ -286,3 +297,32 @@ def test_user_files_that_leave_or_claim_nothing(capsys: pytest.CaptureFixture[st
     code, _, err = call(capsys, "check", f"{silent}:spec")
     assert code == 2
     assert "nothing to check" in err
+
+
+def test_reference_is_admitted_by_numbers_or_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from labelzoo.inference.checks.reference_posterior import load_reference, reference_data
+
+    out = tmp_path / "r.json"
+    common = (*NUTS, out, "--data", "tiny:3", "--seed", 2, "--json", "--set")
+    code, printed, err = call(capsys, *common, "max_draws=50")
+    assert (code, printed) == (1, "")
+    assert "no reference after 1 run of at most 50 draws a chain" in err
+    assert "effective bulk draws of weights" in err
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+    code, printed, err = call(capsys, *common, "min_ess=300", "--set", "num_samples=500")
+    assert code == 0, err
+    made = json.loads(printed)
+    assert made.keys() == {"out", "seconds", "kind", "converged", "min_ess", "max_rhat"}
+    assert (made["out"], made["kind"], made["converged"]) == (str(out), "mcmc", True)
+    assert made["min_ess"] >= 300
+    assert made["max_rhat"] < 1.01
+    stored = load_reference(out)
+    assert reference_data(stored).hash() == stored["data_hash"]
+    assert stored["command"] == (
+        "labelzoo fit label_logistic --data tiny:3 --engine nuts --reference --seed 2 --set min_ess=300 "
+        "--set num_samples=500 --out r.json"
+    )

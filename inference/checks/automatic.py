@@ -122,7 +122,7 @@ def _no_law(claimed: Claimed, right: Claimed) -> bool:
 
 
 def _same_law(claimed: Claimed, right: Claimed, normalized: bool) -> bool:
-    """Return whether all log densities agree to rounding: with the normaliser, if the claim has one."""
+    """Return whether all log densities, normaliser included if there is one, agree as far as can be seen."""
     both = np.isfinite(claimed.log_q) & np.isfinite(right.log_q)
     if not np.array_equal(both, np.isfinite(right.log_q)):
         return False
@@ -132,4 +132,4 @@ def _same_law(claimed: Claimed, right: Claimed, normalized: bool) -> bool:
         first = np.argmax(both, axis=1)[:, None]
         gap = np.where(both, gap - np.take_along_axis(gap, first, axis=1), 0.0)
         scale = np.maximum(scale, np.take_along_axis(scale, first, axis=1))
-    return bool((np.abs(gap) <= 1e-12 * scale).all())
+    return bool((np.abs(gap) <= THRESHOLD * scale).all())
