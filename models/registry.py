@@ -20,12 +20,19 @@ class Entry(NamedTuple):
     spec: ModelSpec
     engines: dict[str, Any]
     updates: tuple[Any, ...]
+    cases: tuple[Any, ...] = ()
 
 
 _registry: dict[str, Entry] = {}
 
 
-def register(spec: ModelSpec, *, engines: Iterable[Any] = (), updates: Iterable[Any] = ()) -> ModelSpec:
+def register(
+    spec: ModelSpec,
+    *,
+    engines: Iterable[Any] = (),
+    updates: Iterable[Any] = (),
+    cases: Iterable[Any] = (),
+) -> ModelSpec:
     """Tie a model's card to its engines and updates; ``nuts`` and ``svi`` are added by themselves.
 
     Parameters
@@ -33,6 +40,9 @@ def register(spec: ModelSpec, *, engines: Iterable[Any] = (), updates: Iterable[
     spec : ModelSpec
     engines : iterable of labelzoo.inference.engine.Engine
     updates : iterable of labelzoo.inference.update.Update
+    cases : iterable of StationarityCase, OrderCase or EnumerationCase
+        What `labelzoo check` holds engines, sweeps and views against; models of the package keep theirs in
+        modules of these names.
 
     Returns
     -------
@@ -58,8 +68,14 @@ def register(spec: ModelSpec, *, engines: Iterable[Any] = (), updates: Iterable[
                 f"model {spec.name!r}: update {update.name!r} names the view {update.view!r}; "
                 f"views: {', '.join(spec.views)}"
             )
-    _registry[spec.name] = Entry(spec, by_name, updates)
+    _registry[spec.name] = Entry(spec, by_name, updates, tuple(cases))
     return spec
+
+
+def registered(spec: ModelSpec) -> Entry | None:
+    """Return the entry of exactly this card, None if it is not registered."""
+    entry = _registry.get(spec.name)
+    return entry if entry is not None and entry.spec is spec else None
 
 
 def load_built_in() -> None:

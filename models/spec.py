@@ -155,7 +155,8 @@ class ModelSpec:
             unknown = [name for name in names if name not in ALLOWED_DIMS]
             if unknown:
                 raise ValueError(
-                    f"model {self.name!r}: site {site!r} has dims {unknown} outside ALLOWED_DIMS"
+                    f"model {self.name!r}: site {site!r} has unknown dims {unknown}; "
+                    f"dims: {', '.join(sorted(ALLOWED_DIMS))}"
                 )
             if len(set(names)) < len(names):
                 raise ValueError(f"model {self.name!r}: site {site!r} repeats a dim: {names}")

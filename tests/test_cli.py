@@ -299,6 +299,7 @@ def test_user_files_that_leave_or_claim_nothing(capsys: pytest.CaptureFixture[st
     assert "nothing to check" in err
 
 
+@pytest.mark.slow
 def test_reference_is_admitted_by_numbers_or_refused(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

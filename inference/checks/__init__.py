@@ -2,6 +2,7 @@
 
 from labelzoo.inference.checks.ladder import check
 from labelzoo.inference.checks.marginal import EnumerationCase, Nodes
+from labelzoo.inference.checks.order import OrderCase
 from labelzoo.inference.checks.report import CheckReport, CheckResult, MutantResult
 from labelzoo.inference.checks.stationarity import StationarityCase
 
@@ -11,6 +12,7 @@ __all__ = [
     "EnumerationCase",
     "MutantResult",
     "Nodes",
+    "OrderCase",
     "StationarityCase",
     "check",
 ]

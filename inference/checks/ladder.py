@@ -160,5 +160,7 @@ def _notes(spec: ModelSpec, updates: tuple[Update, ...]) -> tuple[str, ...]:
     if spec.simulate is None:
         reason = f": {spec.no_simulate}" if spec.no_simulate else ""
         notes.append(f"Labels for the checks are fair coins, since the model does not simulate{reason}.")
-    notes += [f"No {kind} case." for kind in ("stationarity", "enumeration") if not find_cases(spec, kind)]
+    missing = [kind for kind in ("stationarity", "order", "enumeration") if not find_cases(spec, kind)]
+    if missing:
+        notes.append(f"No {' or '.join(missing)} case: register(spec, cases=[...]) takes them.")
     return tuple(notes)

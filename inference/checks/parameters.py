@@ -85,7 +85,10 @@ def _rebuilt(distribution: Any, changes: Array) -> Any:
         return copy
     # The class keeps what it computed from its parameters (a Cholesky factor): build it anew.
     rest = {name: held[name] for name in kind.arg_constraints if name in held and name not in values}
-    return kind(**rest, **values)
+    try:
+        return kind(**rest, **values)
+    except TypeError:  # its constructor takes other arguments (a truncated distribution): leave it as it is
+        return distribution
 
 
 def _changed(value: Array, change: Array) -> Array:

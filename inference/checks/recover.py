@@ -217,7 +217,7 @@ def right_parameters(
         found.append(family.parameters(etas[0], size))
         worst = max(worst, etas[1])
     stacked = {name: np.stack([one[name] for one in found]) for name in found[0]}
-    return {name: array.reshape(*batch, *array.shape[1:]) for name, array in stacked.items()}, worst
+    return {name: array.reshape((*batch, *array.shape[1:])) for name, array in stacked.items()}, worst
 
 
 def _event_size(family: Family, value: Array) -> int | None:

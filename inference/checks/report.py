@@ -156,16 +156,22 @@ class CheckReport:
     def sentence(self) -> str:
         """Say in one sentence what the numbers support."""
         failed = [row for row in self.checks if row.passed is False]
+        judged = sum(row.passed is not None for row in self.checks)
+        others = len(self.checks) - judged
+        reported = f" ({others} more only report)" if others else ""
         survived = self.mutants_total - self.mutants_killed
         killed = f"{self.mutants_killed} of {self.mutants_total} planted faults noticed"
+        killed = killed if self.mutants_total else "no wrong version was held against it"
         if not self.checks:
             return f"{self.model}: no update, engine or pair of views to check."
         if failed:
-            named = ", ".join(f"{row.name} ({row.kind})" for row in failed)
-            return f"{self.model}: {len(failed)} of {len(self.checks)} checks failed: {named}; {killed}."
+            named = "; ".join(_named(row) for row in failed)
+            return (
+                f"{self.model}: {len(failed)} of {judged} checks failed{reported}; {killed}. Failed: {named}."
+            )
         if survived:
-            return f"{self.model}: all {len(self.checks)} checks passed, but only {killed}."
-        return f"{self.model}: all {len(self.checks)} checks passed; {killed}; {self.seconds:.1f} s."
+            return f"{self.model}: all {judged} checks passed{reported}, but only {killed}."
+        return f"{self.model}: all {judged} checks passed{reported}; {killed}; {self.seconds:.1f} s."
 
     def _check_table(self) -> Table:
         table = Table(title=f"{self.model}: checks", title_justify="left")
@@ -199,6 +205,12 @@ class CheckReport:
             if row.origin == "automatic" and row.killed_by is not None:
                 counts.setdefault(row.update, Counter())[row.killed_by] += 1
         return counts
+
+
+def _named(row: CheckResult) -> str:
+    """Name a failed check, its block and what it looks like."""
+    explained = f": {row.explanation}" if row.explanation else ""
+    return f"{row.name} ({row.kind} of {row.site or 'the engine'}){explained}"
 
 
 def _verdict(row: CheckResult) -> Text:

@@ -170,7 +170,9 @@ def states_of(view: Any, inputs: Mapping[str, Any], count: int, seed: int, *, pr
             return {site: leaf[:count] for site, leaf in joined.items()}
     name = getattr(view, "__name__", str(view))
     raise ClaimError(
-        f"view {name!r}: {found} of {tried * ROUNDS} drawn states have finite density, {count} needed"
+        f"view {name!r}: {found} of {tried * ROUNDS} drawn states have finite density, {count} "
+        "needed; write a hard constraint as the support of a site (a truncated distribution), not as a "
+        "factor of minus infinity"
     )
 
 

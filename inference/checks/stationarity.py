@@ -81,7 +81,7 @@ class Gradients:
             value = np.abs(np.asarray(leaf)).max(initial=0.0)
             value = float(value) if np.isfinite(value) else np.inf
             if value >= worst:
-                worst, where = value, jax.tree_util.keystr(path)
+                worst, where = value, jax.tree_util.keystr(path, simple=True, separator=".")
         return worst, where
 
     def check(self, data: str) -> CheckResult:

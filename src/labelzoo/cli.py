@@ -285,7 +285,9 @@ def check(
     else:
         from rich.console import Console
 
-        Console(width=None if sys.stdout.isatty() else 150).print(*reports, sep="\n")
+        Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 150).print(
+            *reports, sep="\n"
+        )
     raise typer.Exit(0 if passed else 1)
 
 

@@ -145,8 +145,10 @@ def _mean_right(state: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
 
 @pytest.mark.parametrize(
     ("index", "wrong"),
-    [(1, _without_exposure), (1, _mean_right)],
-    ids=["whole exposure", "an eighth of the variance"],
+    [
+        pytest.param(1, _without_exposure, id="whole exposure"),
+        pytest.param(1, _mean_right, id="an eighth of the variance", marks=pytest.mark.slow),
+    ],
 )
 def test_wrong_conditionals_are_rejected_twice(index: int, wrong: Given) -> None:
     """A law with the right mean and an eighth of the variance among them; the repeat is said."""

@@ -87,7 +87,10 @@ def test_exact_draws_pass_and_every_quantity_is_ranked() -> None:
     assert all(len(one.rank) == 200 and one.rank.max() <= one.draws for one in ranks)
 
 
-@pytest.mark.parametrize(("wrong", "where"), [(prior, "log_likelihood"), (too_narrow, "")])
+@pytest.mark.parametrize(
+    ("wrong", "where"),
+    [(prior, "log_likelihood"), pytest.param(too_narrow, "", marks=pytest.mark.slow)],
+)
 def test_wrong_posteriors_are_rejected(wrong: Any, where: str) -> None:
     """The prior is calibrated in the sites and not in the log likelihood, which depends on the data."""
     result, ranks = check(sampler(wrong), count=100)
