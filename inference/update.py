@@ -52,12 +52,20 @@ class Update:
     """
 
     name: str
-    sites: tuple[str, ...]
+    sites: Any
     view: str
     given: Callable[[Mapping[str, Any], Mapping[str, Any]], Claim]
     kernel: Callable[..., Any] | None = None
-    mutants: tuple[Mutant, ...] = field(default=())
+    mutants: Any = field(default=())
     equation: str = ""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.sites, str) or not all(isinstance(site, str) for site in self.sites):
+            raise ValueError(f"update {self.name!r}: sites must be a tuple of names, got {self.sites!r}")
+        if not self.sites:
+            raise ValueError(f"update {self.name!r}: sites is empty; name the block that the update draws")
+        object.__setattr__(self, "sites", tuple(self.sites))
+        object.__setattr__(self, "mutants", tuple(self.mutants))
 
 
 EngineKind = Literal["mcmc", "bound", "point", "conjugate"]

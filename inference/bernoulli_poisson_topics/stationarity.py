@@ -33,8 +33,8 @@ Array = Any
 Params = dict[str, Array]
 Faults = tuple[EMMutant, ...]
 
-SWEEPS = 20_000
-"""Upper limit of sweeps to rest; small inputs need a few hundred to some thousands."""
+SWEEPS = 200_000
+"""Upper limit of sweeps to rest; small inputs need a few hundred, rarely tens of thousands, at 10 us each."""
 
 COUNTS = ("log_mass", "row_counts", "label_counts", "positive_term")
 """What the step called "counts" fills in."""

@@ -107,7 +107,7 @@ def automatic_rows(update: Update, bench: Bench, described: Described, right: Cl
         )
         if _no_law(claimed, right):
             no_law += 1
-        elif _same_law(claimed, right, described.normalized):
+        elif _same_law(claimed, right, bench.size, described.normalized):
             same_law += 1
         else:
             noticed = worst_of(bench, claimed)[0] > THRESHOLD
@@ -121,12 +121,15 @@ def _no_law(claimed: Claimed, right: Claimed) -> bool:
     return bool(np.isnan(claimed.log_q[usable]).any()) or not np.isfinite(claimed.log_q[usable]).any()
 
 
-def _same_law(claimed: Claimed, right: Claimed, normalized: bool) -> bool:
-    """Return whether all log densities, normaliser included if there is one, agree as far as can be seen."""
+def _same_law(claimed: Claimed, right: Claimed, size: np.ndarray, normalized: bool) -> bool:
+    """Return whether all log densities, normaliser included if there is one, agree as far as can be seen.
+
+    `size` is that of the joint's terms, whose rounding limits what the identity sees.
+    """
     both = np.isfinite(claimed.log_q) & np.isfinite(right.log_q)
     if not np.array_equal(both, np.isfinite(right.log_q)):
         return False
-    scale = np.where(both, np.maximum(1.0, claimed.size + right.size), 1.0)
+    scale = np.where(both, np.maximum(1.0, claimed.size + right.size + size), 1.0)
     gap = np.where(both, claimed.log_q, 0.0) - np.where(both, right.log_q, 0.0)
     if not normalized:
         first = np.argmax(both, axis=1)[:, None]

@@ -18,7 +18,8 @@ def find_cases(spec: ModelSpec, kind: str) -> tuple[Any, ...]:
     entry = registry.registered(spec)
     own = tuple(case for case in (entry.cases if entry else ()) if isinstance(case, CASES[kind]))
     package = f"labelzoo.inference.{spec.name}"
-    if not spec.name.isidentifier() or importlib.util.find_spec(package) is None:
+    of_package = spec.name in registry.BUILT_IN and spec.predict.__module__.startswith("labelzoo.")
+    if not of_package or importlib.util.find_spec(package) is None:
         return own
     if importlib.util.find_spec(f"{package}.{kind}") is None:
         return own

@@ -61,7 +61,10 @@ def describe(given: Any, states: State, inputs: Mapping[str, Any], sites: tuple[
             found.append(Described({}, [], False))
             return
         laws = {name: _law(d) for name, d in claim.items()}
-        normalized = all(getattr(innermost(d), "normalized", True) for d in claim.values())
+        # Where the support moves with the parameters, a law may differ at values that are never tried.
+        normalized = all(
+            getattr(innermost(d), "normalized", True) and _fixed_support(d) for d in claim.values()
+        )
         found.append(Described(laws, parameters_of(claim), normalized))
 
     one = {site: jax.ShapeDtypeStruct(v.shape[1:], jax.numpy.result_type(v)) for site, v in states.items()}
@@ -70,8 +73,23 @@ def describe(given: Any, states: State, inputs: Mapping[str, Any], sites: tuple[
     return found[-1]
 
 
+def _fixed_support(distribution: Any) -> bool:
+    base, _ = base_support(distribution.support)
+    if base is constraints.unit_interval:
+        return True
+    examples = (constraints.interval(0, 1), constraints.greater_than(0), constraints.less_than(0))
+    kinds = [type(example) for example in examples] + [type(constraints.integer_interval(0, 1))]
+    known = (constraints.positive, constraints.nonnegative, constraints.boolean)
+    return base in known or not isinstance(base, tuple(kinds))
+
+
 def _law(distribution: Any) -> SiteLaw:
-    ways = coordinates(distribution.support, distribution.is_discrete, len(distribution.event_shape))
+    ways = coordinates(
+        distribution.support,
+        distribution.is_discrete,
+        len(distribution.event_shape),
+        len(distribution.batch_shape),
+    )
     return SiteLaw(
         distribution.batch_shape,
         distribution.event_shape,
@@ -81,7 +99,7 @@ def _law(distribution: Any) -> SiteLaw:
     )
 
 
-def coordinates(support: Any, is_discrete: bool, event_dim: int) -> Coordinates:
+def coordinates(support: Any, is_discrete: bool, event_dim: int, batch_dim: int) -> Coordinates:
     """Choose coordinates: log for positive values and simplexes, logit for (0, 1), else the value itself.
 
     Moves in the value itself are right for any support, as values outside it are refused; other bijections
@@ -112,10 +130,10 @@ def coordinates(support: Any, is_discrete: bool, event_dim: int) -> Coordinates:
     traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(base))
     if traced or any(base is one for one in plain) or isinstance(base, boxes):
         return Coordinates(lambda x: x, lambda u: u, lambda u: np.zeros(u.shape[: u.ndim - event_dim]))
-    return _bijection(base, event_dim)
+    return _bijection(base, event_dim, batch_dim)
 
 
-def _bijection(base: Any, event_dim: int) -> Coordinates:
+def _bijection(base: Any, event_dim: int, batch_dim: int) -> Coordinates:
     try:
         transform = biject_to(base)
     except NotImplementedError:  # NumPyro raises it where a support has no bijection to the reals
@@ -123,7 +141,7 @@ def _bijection(base: Any, event_dim: int) -> Coordinates:
 
     def log_jacobian(u: Array) -> Array:
         value = np.asarray(transform.log_abs_det_jacobian(u, transform(u)))
-        return _sum_last(value, value.ndim - (u.ndim - event_dim))
+        return _sum_last(value, value.ndim - (2 + batch_dim))  # axes (state, draw, *batch) stay
 
     return Coordinates(
         lambda x: np.asarray(transform._inverse(x)), lambda u: np.asarray(transform(u)), log_jacobian

@@ -36,6 +36,7 @@ from labelzoo.inference.checks.identity import (
     Claimed,
     joint_terms,
     log_claim,
+    varying,
     worst_of,
 )
 from labelzoo.inference.checks.parameters import no_changes
@@ -48,6 +49,8 @@ COEFFICIENTS = (-1.0, 1.0, -0.5, 0.5, -2.0, 2.0)
 """Multiples that a pair of terms may have; a single term may have any."""
 WORTH_SAYING = 0.5
 """Share of the mismatch that the nearest term may leave and still be named."""
+NOTHING = 1e-6
+"""A smaller multiple of a term is rounding and no slip."""
 MOST_ALSO = 2
 """Further names of the same mismatch that are shown."""
 
@@ -215,7 +218,7 @@ def _program_residual(mismatch: Mismatch, states: Any = None, inputs: Any = None
         )
     except Exception:
         return np.inf
-    table = np.stack(list(terms.values()))
+    table = varying(np.stack(list(terms.values())))
     with np.errstate(invalid="ignore"):
         log_p = np.where(valid, table.sum(0), -np.inf)
     other = bench._replace(log_p=log_p, size=np.abs(table).sum(0), terms=terms)
@@ -228,7 +231,7 @@ def _honest(mismatch: Mismatch, bench: Bench, claimed: Claimed) -> float:
     most = worst_of(own, Claimed(own.log_p, own.size))[2]
     with np.errstate(invalid="ignore"):
         worst, _, compared = worst_of(bench, claimed)
-    return worst if compared >= 0.9 * most else np.inf
+    return worst if most and compared >= 0.9 * most else np.inf
 
 
 class Feature(NamedTuple):
@@ -287,7 +290,7 @@ def term_slips(mismatch: Mismatch) -> Iterator[Slip]:
     if not gap.size:
         return
     single = [_fitted(gap, scale, [feature]) for feature in features]
-    exact = [slip for slip in single if slip.residual <= THRESHOLD]
+    exact = [slip for slip in single if slip.residual <= THRESHOLD and slip.text]
     yield from exact
     if not exact:
         parts = [feature for feature in features if feature.name != WHOLE]
@@ -349,6 +352,8 @@ def _fitted(gap: np.ndarray, scale: np.ndarray, features: list[Feature], *, nice
         if np.abs(rounded - coefficients).max() > 1e-4:
             return Slip("term", "", np.inf)
         coefficients = rounded
+    if np.abs(coefficients).min() < NOTHING:
+        return Slip("term", "", np.inf)
     left = np.abs(gap - coefficients @ np.stack([feature.value for feature in features])) / scale
     pairs = zip(features, coefficients, strict=True)
     text = " and ".join(feature.words(float(coefficient)) for feature, coefficient in pairs)

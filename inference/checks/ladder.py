@@ -2,15 +2,17 @@
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 from rich.console import Console
 
 from labelzoo.inference.checks.cases import find_cases
+from labelzoo.inference.checks.programs import forget_programs
 from labelzoo.inference.checks.report import CheckReport, CheckResult
 from labelzoo.inference.checks.rungs import Setting
-from labelzoo.inference.checks.states import data_cases
+from labelzoo.inference.checks.states import DataCase, data_cases
 from labelzoo.inference.checks.tasks import Task, joined, run_all, tasks_of
 from labelzoo.inference.update import Update
 from labelzoo.models import registry
@@ -70,7 +72,10 @@ def check(
         raise ValueError(f"tier must be 'fast' or 'full', got {tier!r}")
     if states < 4:
         raise ValueError(f"states must be at least 4, got {states}")
+    if seed < 0:
+        raise ValueError(f"seed must not be negative, got {seed}")
     start = time.perf_counter()
+    forget_programs()
     plan = make_plan(model, updates, seed, tier, states, progress)
     with jax.enable_x64(True):
         rows = joined(run_all(plan.tasks, worker))
@@ -83,6 +88,14 @@ def check(
     notes = _notes(plan.spec, plan.updates) + rows.notes
     seconds = time.perf_counter() - start
     return CheckReport(plan.spec.name, tuple(checks), tuple(rows.mutants), notes, seconds)
+
+
+def _cases(spec: ModelSpec, seed: int) -> list[DataCase]:
+    try:
+        return data_cases(spec, seed)
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{spec.name}: no inputs to check at; simulate or prepare raised {what}") from error
 
 
 class Plan(NamedTuple):
@@ -108,7 +121,7 @@ def make_plan(
     with jax.enable_x64(True):
         setting = Setting(
             spec,
-            data_cases(spec, seed),
+            _cases(spec, seed),
             {},
             {},
             states * (4 if full else 1),
@@ -150,7 +163,7 @@ def _require_views(spec: ModelSpec, updates: Iterable[Update]) -> None:
 
 def _speaker(progress: bool) -> Callable[[str], None]:
     console = Console(stderr=True, highlight=False)
-    return console.print if progress else lambda line: None
+    return partial(console.print, markup=False) if progress else lambda line: None
 
 
 def _notes(spec: ModelSpec, updates: tuple[Update, ...]) -> tuple[str, ...]:

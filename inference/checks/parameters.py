@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import ExpandedDistribution, Independent, MaskedDistribution
+from numpyro.distributions.constraints import is_dependent
 
 Array = Any
 
@@ -78,6 +79,7 @@ def _rebuilt(distribution: Any, changes: Array) -> Any:
         name: _changed(held[name], change) for name, change in zip(_names(distribution), changes, strict=True)
     }
     kind = type(distribution)
+    values = {name: _legal(kind.arg_constraints[name], value) for name, value in values.items()}
     if set(kind.gather_pytree_data_fields()) <= set(kind.arg_constraints):
         leaves, treedef = jax.tree.flatten(distribution)
         copy = jax.tree.unflatten(treedef, leaves)
@@ -89,6 +91,13 @@ def _rebuilt(distribution: Any, changes: Array) -> Any:
         return kind(**rest, **values)
     except TypeError:  # its constructor takes other arguments (a truncated distribution): leave it as it is
         return distribution
+
+
+def _legal(constraint: Any, value: Array) -> Array:
+    """Return the value, NaN where its constraint does not hold: that is no law."""
+    if is_dependent(constraint):
+        return value
+    return jnp.where(jnp.all(constraint(value)), value, jnp.nan)
 
 
 def _changed(value: Array, change: Array) -> Array:

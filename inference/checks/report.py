@@ -180,7 +180,8 @@ class CheckReport:
         for row in self.checks:
             numbers = f"{row.statistic:.2g}", f"{row.threshold:.2g}"
             said = f"{row.detail}; {row.explanation}" if row.explanation else row.detail
-            table.add_row(row.name, row.kind, row.site, *numbers, _verdict(row), said)
+            cells = (Text(cell) for cell in (row.name, row.kind, row.site, *numbers))
+            table.add_row(*cells, _verdict(row), Text(said))
         return table
 
     def _mutant_table(self) -> Table:
@@ -191,11 +192,13 @@ class CheckReport:
             table.add_column(heading, overflow="fold")
         for row in self.mutants:
             if row.origin == "planted" or row.killed_by is None:
-                by = row.killed_by or Text("nothing", style="bold red")
-                table.add_row(row.update, row.mutant, by, *([row.explanation] if explained else []))
+                by = Text(row.killed_by) if row.killed_by else Text("nothing", style="bold red")
+                said = [Text(row.explanation)] if explained else []
+                table.add_row(Text(row.update), Text(row.mutant), by, *said)
         for update, by_rung in self._automatic_counts().items():
             for rung, count in by_rung.items():
-                table.add_row(update, f"{count} automatic ones", rung, *([""] if explained else []))
+                said = [Text("")] if explained else []
+                table.add_row(Text(update), f"{count} automatic ones", rung, *said)
         return table
 
     def _automatic_counts(self) -> dict[str, Counter[str]]:

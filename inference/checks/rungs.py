@@ -120,7 +120,7 @@ def update_rungs(update: Update, setting: Setting, say: Say) -> Rows:
             checks.append(_draws(prepared, setting))
         if update.kernel is not None:
             checks.append(_kernel(prepared, setting))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return Rows(
             [_broken(update, error)], [MutantResult(update.name, m.name, None) for m in update.mutants]
         )
@@ -267,8 +267,9 @@ def _kernel(prepared: Prepared, setting: Setting) -> CheckResult:
     return check_kernel(update, bench.view, inputs, bench.states, start, setting.families)
 
 
-def _broken(update: Update, error: Exception) -> CheckResult:
-    detail = f"could not be evaluated: {type(error).__name__}: {first_line(error)}"
+def _broken(update: Update, error: BaseException) -> CheckResult:
+    said = first_line(error) or "a distribution of the view does not do what is asked of it"
+    detail = f"could not be evaluated: {type(error).__name__}: {said}"
     return CheckResult(update.name, "identity", ",".join(update.sites), False, np.inf, THRESHOLD, detail)
 
 
@@ -310,7 +311,7 @@ def mutant_row(
         return MutantResult(name, f"{mutant.name} ({reason})", None)
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """Return the first line of an error's message."""
     return (str(error).splitlines() or [""])[0]
 

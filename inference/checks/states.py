@@ -288,6 +288,7 @@ def _spread_value(like: Any, constraint: Any, count: int, rng: np.random.Generat
     style = (np.arange(count) % 4).reshape(-1, *[1] * (len(shape) - 1))
     free = np.array([0.3, 1.0, 2.5, 1.0])[style] * rng.standard_normal(shape)
     far = rng.random(shape) < 0.15
-    far.reshape(count, -1)[np.arange(count), rng.integers(max(far[0].size, 1), size=count)] = True
+    if far[0].size:
+        far.reshape(count, -1)[np.arange(count), rng.integers(far[0].size, size=count)] = True
     far &= style == 3
     return spread_over(constraint, free + far * rng.choice([-10.0, 10.0], shape)).astype(like.dtype)

@@ -114,7 +114,9 @@ def _agreement_row(reference: str, engine: str, seed: int, say: Say) -> Rows:
 
 
 def _view_rows(updates: tuple[Update, ...], setting: Setting, say: Say) -> Rows:
-    return joined([update_rungs(update, setting, say) for update in updates])
+    # Of its own, so that the report does not depend on which process does which task.
+    own = setting._replace(sampled=set())
+    return joined([update_rungs(update, own, say) for update in updates])
 
 
 def _order_rows(case: Any, setting: Setting, say: Say) -> Rows:
@@ -142,11 +144,11 @@ def run_all(tasks: list[Task], worker: Any = None) -> list[Rows]:
                 index = waiting.popleft()
             except IndexError:
                 return
-            answer = worker.ask(index)
-            if answer is None:  # the process is gone: the task is done here
+            try:
+                done[index] = rows_from_json(worker.ask(index))
+            except Exception:  # the process is gone or its answer is cut short: the task is done here
                 waiting.append(index)
                 return
-            done[index] = rows_from_json(answer)
 
     helper = threading.Thread(target=beside, daemon=True) if worker is not None else None
     if helper is not None:

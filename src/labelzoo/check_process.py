@@ -47,7 +47,7 @@ class Worker:
         except OSError:
             return None
         for line in self._process.stdout:
-            if line.startswith(ANSWER):
+            if line.startswith(ANSWER) and line.endswith("\n"):
                 return line[len(ANSWER) :]
         return None
 

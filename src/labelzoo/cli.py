@@ -1,5 +1,6 @@
 """The command line: exit 0 ok, 1 a check or a verdict failed, 2 usage or bad input (one line on stderr)."""
 
+import contextlib
 import json
 import os
 import shlex
@@ -285,9 +286,8 @@ def check(
     else:
         from rich.console import Console
 
-        Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 150).print(
-            *reports, sep="\n"
-        )
+        own_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+        Console(width=None if own_width else 150).print(*reports, sep="\n")
     raise typer.Exit(0 if passed else 1)
 
 
@@ -301,7 +301,9 @@ def _checked(model: str, tier: str, seed: int) -> Any:
     try:
         from labelzoo.inference.checks import check as run_check
 
-        return run_check(model, seed=seed, tier=tier, progress=progress, worker=worker)
+        # What a user's file prints must not mix with the report.
+        with contextlib.redirect_stdout(sys.stderr):
+            return run_check(model, seed=seed, tier=tier, progress=progress, worker=worker)
     finally:
         if worker is not None:
             worker.close()

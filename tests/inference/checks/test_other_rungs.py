@@ -46,7 +46,7 @@ Y = {"y": np.array([0.3, 1.4, -0.2])}
 def test_zero_gradient_passes_and_a_fault_leaves_one() -> None:
     result = check_stationarity(RIDGE, Y, "made-up")
     assert result.passed
-    assert (result.kind, result.name, result.site) == ("stationarity", "ridge", "['w']")
+    assert (result.kind, result.name, result.site) == ("stationarity", "ridge", "w")
     assert largest_gradient(RIDGE, RIDGE.mutants[0][1], Y)[0] > MUTANT_FLOOR
 
 
