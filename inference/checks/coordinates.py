@@ -13,6 +13,7 @@ from labelzoo.inference.checks.programs import (
     TRACING,
     State,
     base_support,
+    bijection_of,
     claim_of,
     join_inputs,
     split_inputs,
@@ -107,7 +108,7 @@ def coordinates(support: Any, is_discrete: bool, event_dim: int, batch_dim: int)
     """
     base, _ = base_support(support)
     if is_discrete:
-        return Coordinates(lambda x: x, lambda u: u, lambda u: np.zeros(u.shape[: u.ndim - event_dim]))
+        return _value_itself(event_dim)
     if base is constraints.simplex:
         # Base measure prod dv / v: a move of log v followed by normalisation is symmetric under it.
         return Coordinates(
@@ -129,15 +130,18 @@ def coordinates(support: Any, is_discrete: bool, event_dim: int, batch_dim: int)
     plain = (constraints.real, constraints.real_vector, constraints.real_matrix)
     traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(base))
     if traced or any(base is one for one in plain) or isinstance(base, boxes):
-        return Coordinates(lambda x: x, lambda u: u, lambda u: np.zeros(u.shape[: u.ndim - event_dim]))
+        return _value_itself(event_dim)
     return _bijection(base, event_dim, batch_dim)
 
 
+def _value_itself(event_dim: int) -> Coordinates:
+    return Coordinates(lambda x: x, lambda u: u, lambda u: np.zeros(u.shape[: u.ndim - event_dim]))
+
+
 def _bijection(base: Any, event_dim: int, batch_dim: int) -> Coordinates:
-    try:
-        transform = biject_to(base)
-    except NotImplementedError:  # NumPyro raises it where a support has no bijection to the reals
-        return Coordinates(lambda x: x, lambda u: u, lambda u: np.zeros(u.shape[: u.ndim - event_dim]))
+    transform = bijection_of(base)
+    if transform is None:
+        return _value_itself(event_dim)
 
     def log_jacobian(u: Array) -> Array:
         value = np.asarray(transform.log_abs_det_jacobian(u, transform(u)))

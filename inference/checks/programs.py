@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpyro.distributions import biject_to
 from numpyro.infer.util import compute_log_probs
 
 from labelzoo.inference.checks.parameters import altered_claim
@@ -109,11 +110,26 @@ def base_support(support: Any) -> tuple[Any, int]:
 
 
 def inside(distribution: Any, value: Array) -> Array:
-    """Return whether `value` lies in the support, one flag a batch element; True where that is unknown."""
+    """Return whether `value` lies in the support, one flag a batch element; True where that is unknown.
+
+    Some of NumPyro's constraints (dependent ones) cannot test a value and say so by NotImplementedError. The
+    log density, minus infinity outside the support, then decides alone.
+    """
     try:
         return jnp.asarray(distribution.support(value))
-    except NotImplementedError:  # NumPyro raises it where a constraint cannot test a value
+    except NotImplementedError:
         return jnp.asarray(True)
+
+
+def bijection_of(support: Any) -> Any | None:
+    """Return NumPyro's bijection from the reals to a support, None where it has none (whole numbers, say).
+
+    `biject_to` says that there is none by NotImplementedError, and offers no other way to ask.
+    """
+    try:
+        return biject_to(support)
+    except NotImplementedError:
+        return None
 
 
 @Program

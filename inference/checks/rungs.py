@@ -65,7 +65,7 @@ class Setting(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A claim at the benches of its view; `found` is the test of its draws where it has a sampler."""
+    """A claim at the benches of its view; `found` is the test of its draws where that was made."""
 
     update: Update
     described: Described
@@ -73,6 +73,7 @@ class Prepared(NamedTuple):
     cases: list[DataCase]
     claims: list[Claimed]
     found: Drawn | None
+    has_sampler: bool
 
 
 class Placed(NamedTuple):
@@ -126,10 +127,12 @@ def update_rungs(update: Update, setting: Setting, say: Say) -> Rows:
         )
     mutants = planted_rows(prepared, setting)
     notes: tuple[str, ...] = ()
+    if prepared.described.laws and not prepared.has_sampler:
+        notes = (f"{update.name}: its distribution has a density but no sampler: draws were not tested.",)
     if checks[0].passed:
         automatic = automatic_rows(update, prepared.benches[0], prepared.described, prepared.claims[0])
         mutants += automatic.rows
-        notes = _automatic_notes(update, automatic)
+        notes += _automatic_notes(update, automatic)
     return Rows(checks, mutants, notes)
 
 
@@ -151,6 +154,7 @@ def prepare(update: Update, setting: Setting) -> Prepared:
     claims: list[Claimed] = []
     cases: list[DataCase] = []
     found: Drawn | None = None
+    has_sampler = True
     described: Described | None = None
     view = setting.spec.views[update.view]
     for case in setting.cases:
@@ -161,6 +165,7 @@ def prepare(update: Update, setting: Setting) -> Prepared:
         blocks = swapped_blocks(at.states, update.sites, VALUES)
         if not benches and wants_draws(update, about, setting):
             found = first_draws(update, inputs, at.states, about, setting.seed)
+            has_sampler = found is not None
         if not benches and found is not None:
             for site in blocks:
                 blocks[site][:, :KEPT] = found.draws[site][:, :KEPT]
@@ -172,7 +177,7 @@ def prepare(update: Update, setting: Setting) -> Prepared:
             break
     if described is None:
         raise ClaimError(f"the view {update.view!r} never has all of the sites {', '.join(update.sites)}")
-    return Prepared(update, described, benches, cases, claims, found)
+    return Prepared(update, described, benches, cases, claims, found, has_sampler)
 
 
 def wants_draws(update: Update, about: Described, setting: Setting) -> bool:
@@ -198,10 +203,13 @@ def read_claim(update: Update, at: Placed, case: DataCase) -> tuple[Mapping[str,
 def first_draws(
     update: Update, inputs: Mapping[str, Any], states: State, about: Described, seed: int
 ) -> Drawn | None:
-    """Return the test of the draws, None where a distribution has a density but no sampler."""
+    """Return the test of the draws, None where a distribution has a density but no sampler.
+
+    NumPyro's base class raises NotImplementedError from `sample` in that case; the report then says so.
+    """
     try:
         return draw_blocks(inputs, states, update.given, update.sites, seed, described=about)
-    except NotImplementedError:  # NumPyro raises it from `sample`
+    except NotImplementedError:
         return None
 
 

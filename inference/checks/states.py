@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import numpyro
-from numpyro.distributions import biject_to, constraints
+from numpyro.distributions import constraints
 
 from labelzoo.data import LabelData
 from labelzoo.inference.checks.coordinates import free_shape, spread_over
@@ -26,6 +26,7 @@ from labelzoo.inference.checks.programs import (
     Program,
     State,
     base_support,
+    bijection_of,
     join_inputs,
     log_terms,
     split_inputs,
@@ -234,11 +235,7 @@ def _can_be_placed(support: Support) -> bool:
         return False
     if support.is_discrete:
         return isinstance(base_support(support.constraint)[0], type(constraints.nonnegative_integer))
-    try:
-        biject_to(support.constraint)
-    except NotImplementedError:  # NumPyro raises it where a support has no bijection to the reals
-        return False
-    return True
+    return bijection_of(support.constraint) is not None
 
 
 @Program

@@ -17,7 +17,7 @@ from labelzoo.data.missing import Missing
 from labelzoo.data.validate import listed
 
 BUILTIN = ("emoji",)
-# RuntimeError (of which NotImplementedError is one) is what zipfile raises for encrypted or unknown members.
+# RuntimeError and its subclasses are what zipfile raises for encrypted members and unknown compression.
 UNREADABLE = (OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 

@@ -153,3 +153,20 @@ def test_what_a_file_prints_stays_out_of_the_json(tmp_path: Path, capsys: Any) -
     out = capsys.readouterr().out
     assert code == 0
     assert json.loads(out)["passed"] is True
+
+
+class Unsampled(dist.Normal):
+    """A normal law without a sampler."""
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
+        """Say what NumPyro's base class says."""
+        return dist.Distribution.sample(self, key, sample_shape)
+
+
+def test_a_law_without_a_sampler_is_checked_and_the_report_says_what_is_missing() -> None:
+    law = Unsampled(0.0, 1.0)
+    update = Update("odd", ("odd",), "summed", lambda s, i: law)
+    report = check(card("unsampled", dist.Normal(0.0, 1.0)), updates=[update])
+    assert [row.kind for row in report.checks] == ["identity"]
+    assert report.passed
+    assert any("no sampler" in note for note in report.notes)
