@@ -2,7 +2,6 @@
 
 import json
 import os
-import tempfile
 import warnings
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -14,6 +13,7 @@ import xarray as xr
 
 from labelzoo.inference.engine import Engine, EngineResult
 from labelzoo.models.spec import ModelSpec
+from labelzoo.whole_file import whole_file
 
 FORMAT = 1
 """Number of the file layout, checked on load."""
@@ -195,19 +195,8 @@ def save(tree: xr.DataTree, path: str | os.PathLike[str]) -> Path:
         If the folder cannot be written to.
     """
     target = Path(path)
-    try:
-        handle, temporary = tempfile.mkstemp(suffix=".nc.part", dir=target.parent)
-        os.close(handle)
-    except OSError as error:
-        raise ValueError(f"cannot write {str(target)!r}: {error.strerror}") from error
-    try:
+    with whole_file(target) as temporary:
         tree.to_netcdf(temporary, engine="h5netcdf")
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, target)
-    except OSError as error:
-        raise ValueError(f"cannot write {str(target)!r}: {error.strerror or error}") from error
-    finally:
-        Path(temporary).unlink(missing_ok=True)
     return target
 
 

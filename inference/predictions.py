@@ -2,9 +2,6 @@
 
 import csv
 import json
-import os
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +10,7 @@ import xarray as xr
 from scipy import sparse
 
 from labelzoo.inference.predict import DEFAULT_MAX_BYTES, label_prob, mean_prob
+from labelzoo.whole_file import whole_file
 
 ROWS_AT_ONCE = 1024
 BLOCK_CELLS = 2**22
@@ -84,7 +82,8 @@ def write_predictions(
         )
     result = mean_prob(tree, data) if top is None else top_labels(tree, data, top)
     writer = _write_npz if path.suffix == ".npz" else _write_csv
-    _atomically(path, lambda target: writer(target, result, labels, data.example_names))
+    with whole_file(path) as temporary:
+        writer(str(temporary), result, labels, data.example_names)
     return int(result.shape[0]), int(result.shape[1])
 
 
@@ -116,19 +115,3 @@ def _write_csv(path: str, result: Any, labels: list[str], rows: Any) -> None:
             out.writerow(["row", *labels])
             for name, values in zip(rows, result, strict=True):
                 out.writerow([name, *(f"{value:.6g}" for value in values)])
-
-
-def _atomically(path: Path, write: Callable[[str], None]) -> None:
-    try:
-        handle, temporary = tempfile.mkstemp(suffix=path.suffix + ".part", dir=path.absolute().parent)
-        os.close(handle)
-    except OSError as error:
-        raise ValueError(f"cannot write {str(path)!r}: {error.strerror}") from error
-    try:
-        write(temporary)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise ValueError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
-    finally:
-        Path(temporary).unlink(missing_ok=True)

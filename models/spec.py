@@ -117,7 +117,9 @@ class ModelSpec:
     draw_labels : callable or None
         ``draw_labels(draw, X, constants, key) -> (labels, sites)``: labels (row, labels), 0 or 1, of the raw
         rows `X` given the sites of `draw` that belong to no row, and the sites of those rows drawn on the
-        way. None: where `log_score` is None, independent draws from `predict`. Traceable by JAX.
+        way. The joint tests need it where the program's likelihood is a factor or a count and there is no
+        `simulate`; posterior calibration falls back on independent draws from `predict` where `log_score` is
+        None. Traceable by JAX.
     tiny, default : mapping
         Sizes for checks and for examples.
     small_settings : mapping

@@ -17,7 +17,14 @@ import numpyro
 from numpyro.distributions import Unit
 
 from labelzoo.data import LabelData
-from labelzoo.inference.checks.programs import TRACING, State, Static, join_inputs, split_inputs
+from labelzoo.inference.checks.programs import (
+    TRACING,
+    State,
+    Static,
+    abstract_trace,
+    join_inputs,
+    split_inputs,
+)
 from labelzoo.models.spec import ModelSpec
 
 Array = Any
@@ -315,14 +322,7 @@ def _label_site(spec: ModelSpec, inputs: Mapping[str, Any], shape: tuple[int, in
     NoJointPriorError
         If a factor or a second observed site stands in the program, or none of the labels' shape.
     """
-    trace: dict[str, Any] = {}
-
-    def read(key: Array) -> None:
-        seeded = numpyro.handlers.seed(spec.views["summed"], key)
-        trace.update(numpyro.handlers.trace(seeded).get_trace(**inputs))
-
-    with TRACING:
-        jax.eval_shape(read, jax.random.key(0))
+    trace = abstract_trace(spec.views["summed"], inputs)
     samples = {name: site for name, site in trace.items() if site["type"] == "sample"}
     reason = f"{spec.name} has no simulate" + (f" ({spec.no_simulate})" if spec.no_simulate else "")
     factors = [name for name, site in samples.items() if isinstance(_base(site["fn"]), Unit)]

@@ -6,17 +6,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpyro.handlers import seed as seeded
-from numpyro.handlers import trace
 from scipy.special import roots_genlaguerre
 
 from labelzoo.inference.checks.marginal import Nodes, joint_grid
 from labelzoo.inference.checks.order_table import Table
 from labelzoo.inference.checks.programs import (
-    TRACING,
     ClaimError,
     Program,
     State,
+    abstract_trace,
     claim_log_prob,
     claim_of,
     join_inputs,
@@ -90,13 +88,7 @@ class Read(Mapping[str, Any]):
 
 def sites_of(view: Any, inputs: Inputs) -> tuple[str, ...]:
     """Return the sites that a program samples, in its order; nothing is computed."""
-    found: dict[str, Any] = {}
-
-    def run(key: Any) -> None:
-        found.update(trace(seeded(view, key)).get_trace(**inputs))
-
-    with TRACING:
-        jax.eval_shape(run, jax.random.key(0))
+    found = abstract_trace(view, inputs)
     return tuple(n for n, s in found.items() if s["type"] == "sample" and not s["is_observed"])
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -78,19 +77,6 @@ def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
 def as_settings(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Undo `plain`: lists are tuples again."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()}
-
-
-def write_atomically(text: str, path: Path) -> None:
-    """Write through a file beside `path`, so that no reader meets half of it."""
-    handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def reference_names() -> list[str]:

@@ -30,13 +30,13 @@ from labelzoo.inference.checks.reference_files import (
     plain,
     reference_data,
     reference_names,
-    write_atomically,
 )
 from labelzoo.inference.compare.functionals import evaluate
 from labelzoo.inference.compare.verdict import RHAT_LIMIT, Moments, moments
 from labelzoo.inference.fit import find_engine
 from labelzoo.models import registry
 from labelzoo.models.spec import ModelSpec
+from labelzoo.whole_file import whole_file
 
 MIN_ESS = 10_000
 """Effective draws, bulk and tail, that every functional of a reference must have."""
@@ -280,5 +280,6 @@ def write_reference(
         + [f"--out {path.name}"]
     )
     reference = reference_posterior(model, data, seed=seed, **{"command": command, **rest})
-    write_atomically(json.dumps(reference, indent=1, allow_nan=False) + "\n", path)
+    with whole_file(path) as temporary:
+        temporary.write_text(json.dumps(reference, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     return reference

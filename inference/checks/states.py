@@ -21,10 +21,10 @@ from labelzoo.data import LabelData
 from labelzoo.inference.checks.coordinates import free_shape, spread_over
 from labelzoo.inference.checks.draws import VALUES
 from labelzoo.inference.checks.programs import (
-    TRACING,
     ClaimError,
     Program,
     State,
+    abstract_trace,
     base_support,
     bijection_of,
     join_inputs,
@@ -196,38 +196,20 @@ def latent_supports(view: Any, inputs: Mapping[str, Any]) -> dict[str, Support]:
     These are counts without an upper end and continuous sites, but for supports that depend on other sites.
     Traces the program, computes nothing.
     """
-    supports: dict[str, Support] = {}
-
-    def read(key: Any) -> dict[str, Any]:
-        trace = numpyro.handlers.trace(numpyro.handlers.seed(view, key)).get_trace(**inputs)
-        sites = {name: s for name, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
-        for name, site in sites.items():
-            supports[name] = Support(None, site["fn"].support, bool(site["fn"].is_discrete))
-        return {name: site["value"] for name, site in sites.items()}
-
-    with TRACING:
-        shapes = jax.eval_shape(read, jax.random.key(0))
-    out = {name: support._replace(like=shapes[name]) for name, support in supports.items()}
+    sites = abstract_trace(view, inputs)
+    latent = {n: s for n, s in sites.items() if s["type"] == "sample" and not s["is_observed"]}
+    out = {
+        name: Support(site["value"], site["fn"].support, bool(site["fn"].is_discrete))
+        for name, site in latent.items()
+    }
     return {name: support for name, support in out.items() if _can_be_placed(support)}
 
 
 def latent_sites(view: Any, inputs: Mapping[str, Any]) -> set[str]:
     """Return the names of the latent and deterministic sites of a view; computes nothing."""
-    arrays, static = split_inputs(inputs)
-    found: set[str] = set()
-
-    def read(arrays: list[Any], key: Any) -> None:
-        seeded = numpyro.handlers.seed(view, key)
-        trace = numpyro.handlers.trace(seeded).get_trace(**join_inputs(arrays, static))
-        found.update(
-            name
-            for name, site in trace.items()
-            if site["type"] in ("sample", "deterministic") and not site.get("is_observed", False)
-        )
-
-    with TRACING:
-        jax.eval_shape(read, arrays, jax.random.key(0))
-    return found
+    sites = abstract_trace(view, inputs)
+    wanted = ("sample", "deterministic")
+    return {n for n, s in sites.items() if s["type"] in wanted and not s.get("is_observed", False)}
 
 
 def _can_be_placed(support: Support) -> bool:

@@ -2,12 +2,12 @@
 
 import base64
 import html
-import os
-import tempfile
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from labelzoo.whole_file import whole_file
 
 DASH = "–"
 """Shown where a number does not apply."""
@@ -333,18 +333,6 @@ def write_bytes(path: Path, content: bytes) -> Path:
     ValueError
         If the folder cannot be written to.
     """
-    temporary = None
-    try:
-        handle, temporary = tempfile.mkstemp(
-            prefix=f".{path.name}.", suffix=".part", dir=path.absolute().parent
-        )
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise ValueError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
-    finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+    with whole_file(path) as temporary:
+        temporary.write_bytes(content)
     return path

@@ -23,7 +23,7 @@ from labelzoo.inference.checks.agreement import (
     gaps,
     sequential_agreement,
 )
-from labelzoo.inference.checks.reference_files import as_settings, find_data, write_atomically
+from labelzoo.inference.checks.reference_files import as_settings, find_data
 from labelzoo.inference.checks.reference_posterior import (
     NUTS_SETTINGS,
     ReferenceRefused,
@@ -275,16 +275,6 @@ def test_a_model_that_cannot_simulate_needs_data() -> None:
 def test_bad_output_is_refused_before_any_work(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="a reference is written to a .json file in a folder that exists"):
         write_reference(NORMALS, tmp_path / name)
-
-
-def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: Any) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr(reference_files.os, "replace", fail)
-    with pytest.raises(OSError, match="disk full"):
-        write_atomically("{}", tmp_path / "a.json")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_wrong_files(tmp_path: Path, reference: dict[str, Any]) -> None:
