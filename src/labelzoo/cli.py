@@ -263,7 +263,7 @@ def check(
     models: Annotated[
         list[str] | None, typer.Argument(help="Models (default: all), or path/to/file.py:spec.")
     ] = None,
-    tier: Annotated[str, typer.Option("--tier", help="fast or full.")] = "fast",
+    tier: Annotated[str, typer.Option("--tier", help="fast (seconds) or full (minutes).")] = "fast",
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
