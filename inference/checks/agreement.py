@@ -82,7 +82,7 @@ def agreement(
         If the posterior is of another model, data set or settings, or lacks what the functionals need.
     """
     reference = find_reference(reference)
-    if not 0 < rate < 1:
+    if not isinstance(rate, int | float) or not 0 < rate < 1:
         raise ValueError(f"rate must be between 0 and 1, got {rate!r}")
     spec = registry.get(reference["model"]).spec
     data = reference_data(reference, data)
@@ -98,6 +98,10 @@ def agreement(
     stored = {
         key: np.array([_number(row[key]) for row in reference["functionals"].values()]) for key in _KEYS
     }
+    finite = np.isfinite(values).all(axis=(0, 1))
+    if not finite.all():
+        lost = [name for name, whole in zip(names, finite, strict=True) if not whole]
+        raise ValueError(f"the posterior has draws that are not finite: {', '.join(lost[:5])}")
     own = moments(values)
     found = gaps(own, sd_errors(values), stored)
     limit = float(norm.isf(rate / (4 * len(names))))
@@ -148,6 +152,8 @@ def functional_values(spec: ModelSpec, posterior: Any, inputs: Mapping[str, Any]
         raise ValueError(
             f"the posterior lacks the site {error}, which the functionals of {spec.name} read"
         ) from None
+    except TypeError as error:
+        raise ValueError(f"the draws do not fit {spec.name}: {error}") from error
 
 
 def _as_tree(draws: Any) -> xr.DataTree:
@@ -155,6 +161,9 @@ def _as_tree(draws: Any) -> xr.DataTree:
     if not isinstance(draws, Mapping) or not draws:
         raise ValueError("posterior must be a DataTree, or a mapping from site to array (chain, draw, ...)")
     arrays = {site: np.asarray(values) for site, values in draws.items()}
+    empty = [site for site, values in arrays.items() if values.size == 0]
+    if empty:
+        raise ValueError(f"there are no draws of {', '.join(empty)}")
     sizes = {values.shape[:2] for values in arrays.values()}
     if len(sizes) > 1 or min(values.ndim for values in arrays.values()) < 2:
         shapes = {site: values.shape for site, values in arrays.items()}

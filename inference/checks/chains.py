@@ -52,23 +52,25 @@ def start_at(kernel: Any, key: Array, sites: State, inputs: Mapping[str, Any]) -
     Raises
     ------
     NotApplicableError
-        If a site that the kernel moves is not among `sites`.
+        If a site that the program draws is not among `sites`.
     """
+    latent = latent_of(kernel.model, inputs)
+    absent = [name for name in latent if name not in sites]
+    if absent:
+        raise NotApplicableError(f"the joint prior draws have no site {', '.join(absent)} to start at")
     if isinstance(kernel, HMC):
-        state = kernel.init(key, 0, _unconstrained(kernel.model, sites, inputs), (), inputs)
+        with numpyro.handlers.seed(rng_seed=0):
+            free = unconstrain_fn(kernel.model, (), inputs, {name: sites[name] for name in latent})
+        state = kernel.init(key, 0, free, (), inputs)
         return state._replace(adapt_state=state.adapt_state._replace(step_size=jnp.asarray(HMC_STEP)))
     names = getattr(kernel.init(key, 0, None, (), inputs), kernel.sample_field)
     return kernel.init(key, 0, {name: sites[name] for name in sites if name in names}, (), inputs)
 
 
-def _unconstrained(model: Any, sites: State, inputs: Mapping[str, Any]) -> State:
+def latent_of(model: Any, inputs: Mapping[str, Any]) -> list[str]:
+    """Return the sites that a program draws, in its order."""
     trace = numpyro.handlers.trace(numpyro.handlers.seed(model, jax.random.key(0))).get_trace(**inputs)
-    latent = [n for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]]
-    absent = [name for name in latent if name not in sites]
-    if absent:
-        raise NotApplicableError(f"the joint prior draws have no site {', '.join(absent)} to start at")
-    with numpyro.handlers.seed(rng_seed=0):
-        return unconstrain_fn(model, (), inputs, {name: sites[name] for name in latent})
+    return [n for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]]
 
 
 def run_all(function: Any, joint: Replicates, seed: int, *, fast_compile: bool = True, **static: Any) -> Any:

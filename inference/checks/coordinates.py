@@ -21,15 +21,20 @@ from labelzoo.inference.checks.programs import (
 
 Array = Any
 
+COARSE = 1e-12
+"""Values of (0, 1) this near to one are walled off: their distance from it has fewer than four digits."""
+
 
 class Coordinates(NamedTuple):
     """Coordinates of a support: to, from, log |d value / d coordinate| a batch element, and the projection
-    of a moved coordinate onto those that stand for a value (logs of a simplex sum to one)."""
+    of a moved coordinate onto those that stand for a value (logs of a simplex sum to one); and which values
+    are so near an end that floats are no longer dense there."""
 
     free: Callable[[Array], Array]
     value: Callable[[Array], Array]
     log_jacobian: Callable[[Array], Array]
     project: Callable[[Array], Array] = lambda u: u
+    is_coarse: Callable[[Array], Array] = lambda x: np.zeros(np.shape(x), bool)
 
 
 class SiteLaw(NamedTuple):
@@ -121,7 +126,7 @@ def coordinates(support: Any, is_discrete: bool, event_dim: int, batch_dim: int)
         return Coordinates(_log, np.exp, lambda u: _sum_last(u, event_dim))
     if base is constraints.unit_interval:
         log_slope = lambda u: _sum_last(-np.logaddexp(0, u) - np.logaddexp(0, -u), event_dim)  # noqa: E731
-        return Coordinates(_logit, expit, log_slope)
+        return Coordinates(_logit, expit, log_slope, is_coarse=lambda x: 1.0 - x < COARSE)
     boxes = (
         type(constraints.interval(0, 1)),
         type(constraints.greater_than(0)),

@@ -143,7 +143,7 @@ def _moved(
     pool: State,
 ) -> dict[str, Walk]:
     proposed = {
-        site: laws[site].coordinates.project(_proposal(rng, walk.at, pool[site], laws[site].is_discrete))
+        site: laws[site].coordinates.project(_proposal(rng, walk, pool[site], laws[site]))
         for site, walk in walks.items()
     }
     targets = log_targets(evaluate, laws, proposed)
@@ -161,12 +161,19 @@ def _moved(
     return out
 
 
-def _proposal(rng: np.random.Generator, at: Array, pool: Array, is_discrete: bool) -> Array:
+def _proposal(rng: np.random.Generator, walk: Walk, pool: Array, law: SiteLaw) -> Array:
+    """Return a symmetric proposal of every batch element, their signs independent.
+
+    With one sign for all, moves of which some elements are refused would not leave a product law as it is.
+    """
+    at = walk.at
     pairs = rng.integers(pool.shape[1], size=(2, at.shape[0], at.shape[1]))
     states = np.arange(at.shape[0])[:, None]
+    sign = rng.choice((-1, 1), size=walk.density.shape)
+    sign = sign.reshape(*sign.shape, *[1] * (at.ndim - sign.ndim))
     with np.errstate(invalid="ignore"):
-        difference = pool[states, pairs[0]] - pool[states, pairs[1]]
-        if is_discrete:
+        difference = sign * (pool[states, pairs[0]] - pool[states, pairs[1]])
+        if law.is_discrete:
             return at + difference.astype(at.dtype)
         step = rng.choice(STEPS, size=at.shape[:2])
         return at + step.reshape(*step.shape, *[1] * (at.ndim - 2)) * difference
@@ -187,6 +194,7 @@ def log_targets(evaluate: Evaluate, laws: Mapping[str, SiteLaw], u: State) -> di
         # Zeros at one place in all draws are no underflow: the upper half of a triangular matrix.
         structural = (values[site] == 0).all(axis=(0, 1)) & (len(law.event_shape) > 1)
         small = (np.abs(values[site]) < SMALLEST) & ~structural
+        small |= law.coordinates.is_coarse(values[site])
         vanishing = small.any(tuple(range(-len(law.event_shape), 0))) if law.event_shape else small
         with np.errstate(invalid="ignore"):
             target = np.where(within & ~vanishing, density + law.coordinates.log_jacobian(u[site]), -np.inf)
@@ -213,7 +221,6 @@ def _change(law: SiteLaw, start: Array, pool: Array, walk: Walk) -> tuple[Array,
     # Coordinates of draws that never moved may be infinite.
     with np.errstate(invalid="ignore"):
         change = np.where((after == before) | (np.abs(after - before) < ROUNDING), 0.0, after - before)
-    change = change.reshape(*start.shape[:2], -1, before.shape[-1])
     change = np.concatenate([change.sum(2, keepdims=True), change], axis=2)
     axes = tuple(range(1, walk.idle.ndim))
     shares = np.stack([walk.excluded.mean(axes), walk.idle.mean(axes)], axis=-1)
@@ -221,11 +228,18 @@ def _change(law: SiteLaw, start: Array, pool: Array, walk: Walk) -> tuple[Array,
 
 
 def features(u: Array, center: Array, spread: Array, num_batch: int) -> Array:
-    """Return bounded functions of coordinates (state, draw, batch..., event...): t, t^2 and t_i t_(i+1)."""
-    lead = u.shape[: 2 + num_batch]
+    """Return bounded functions of coordinates (state, draw, batch..., event...), flat over the batch.
+
+    t, t^2 and t_i t_(i+1) of each element, and where there are several the product of the first t of
+    neighbouring elements: one noise for the whole plate would pass all others.
+    """
     with np.errstate(invalid="ignore"):
-        t = np.tanh((u - center) / spread).reshape(*lead, -1)
-    return np.concatenate([t, t**2, t[..., :-1] * t[..., 1:]], axis=-1)
+        t = np.tanh((u - center) / spread)
+    t = t.reshape(*t.shape[:2], int(np.prod(t.shape[2 : 2 + num_batch])), -1)
+    parts = [t, t**2, t[..., :-1] * t[..., 1:]]
+    if t.shape[2] > 1 and t.shape[3]:
+        parts.append(t[..., :1] * np.roll(t[..., :1], 1, axis=2))
+    return np.concatenate(parts, axis=-1)
 
 
 def _center_spread(pool: Array) -> tuple[Array, Array]:

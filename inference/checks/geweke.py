@@ -152,6 +152,10 @@ def drift(before: dict[str, np.ndarray], after: dict[str, np.ndarray], data: lis
     before, after : dict of str to array (replicate, value)
     data : list of array (replicate, ...)
     """
+    lost = {name: int(np.isnan(leaf).any(axis=1).sum()) for name, leaf in after.items()}
+    if any(lost.values()):
+        worst = max(lost, key=lambda name: lost[name])
+        return Drift(np.array([np.inf]), [f"{worst}, NaN in {lost[worst]} replicates"], len(after[worst]))
     start, names = _columns(before)
     end, _ = _columns(after)
     given, places = _columns({f"data{i}": leaf.reshape(len(leaf), -1) for i, leaf in enumerate(data)})

@@ -58,10 +58,12 @@ class Bench(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """Log density of a claim at the block values of a bench and the size of its terms, (state, value)."""
+    """Log density of a claim at the block values of a bench and the size of its terms, (state, value), and
+    whether a part of it was computed in float32."""
 
     log_q: np.ndarray
     size: np.ndarray
+    is_single: bool = False
 
 
 def make_bench(
@@ -145,12 +147,13 @@ def log_claim(
     at = bench.states if states is None else states
     found = claim_terms(arrays, at, bench.blocks, altered, static=static, given=given, sites=sites)
     log_q, size = np.zeros(bench.log_p.shape), np.zeros(bench.log_p.shape)
+    is_single = any(np.asarray(terms).dtype == np.float32 for terms, _ in found.values())
     for terms, within in found.values():
         terms, within = (np.asarray(part).reshape(*log_q.shape, -1) for part in (terms, within))
         with np.errstate(invalid="ignore"):
             log_q += np.where(within.all(-1), terms.sum(-1), -np.inf)
         size += np.abs(terms).sum(-1)
-    return Claimed(log_q, size)
+    return Claimed(log_q, size, is_single)
 
 
 def residuals(bench: Bench, claimed: Claimed) -> np.ndarray:
@@ -237,6 +240,8 @@ def check_identity(
         detail = where
     elif worst > THRESHOLD:
         detail = f"claimed and joint log-density ratios differ by {worst:.2g} of their size: {where}"
+        if any(claimed.is_single for claimed in claims):
+            detail += "; the claim is computed in float32: make constants with NumPy, not with jax.numpy"
         if all(passes_near(*pair) for pair in zip(benches, claims, strict=True)):
             detail += "; they agree at ordinary states: wrong far out only, or a loss of precision there"
     else:

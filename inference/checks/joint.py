@@ -8,6 +8,7 @@ pattern is fixed before any label is drawn.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -266,15 +267,21 @@ def _by_draw_labels(
         prior_key, label_key = jax.random.split(key)
         seeded = numpyro.handlers.seed(spec.views["summed"], prior_key)
         trace = numpyro.handlers.trace(seeded).get_trace(**inputs)
-        sites = {
-            name: site["value"]
-            for name, site in trace.items()
-            if name in spec.dims and "obs" not in spec.dims[name] and site["type"] != "plate"
-        }
+        sites = {name: site["value"] for name, site in trace.items() if _of_no_row(spec, name, site)}
         labels, local = spec.draw_labels(sites, jnp.asarray(X), constants, label_key)  # type: ignore[misc]
         return {**sites, **local}, labels
 
     return draw
+
+
+def _of_no_row(spec: ModelSpec, name: str, site: Mapping[str, Any]) -> bool:
+    """Return whether a site is latent and belongs to no row: neither its dims nor its plates are `obs`."""
+    if site["type"] not in ("sample", "deterministic") or site.get("is_observed", False):
+        return False
+    plates = {frame.name for frame in site.get("cond_indep_stack", ())}
+    # A deterministic is computed under no plate: only its dims tell.
+    known = site["type"] == "sample" or name in spec.dims
+    return known and "obs" not in plates and "obs" not in spec.dims.get(name, ())
 
 
 def _drawing(
@@ -322,7 +329,10 @@ def _label_site(spec: ModelSpec, inputs: Mapping[str, Any], shape: tuple[int, in
     NoJointPriorError
         If a factor or a second observed site stands in the program, or none of the labels' shape.
     """
-    trace = abstract_trace(spec.views["summed"], inputs)
+    return abstract_trace(spec.views["summed"], inputs, partial(_read_labels, spec, shape))
+
+
+def _read_labels(spec: ModelSpec, shape: tuple[int, int], trace: Mapping[str, Any]) -> tuple[str, list[str]]:
     samples = {name: site for name, site in trace.items() if site["type"] == "sample"}
     reason = f"{spec.name} has no simulate" + (f" ({spec.no_simulate})" if spec.no_simulate else "")
     factors = [name for name, site in samples.items() if isinstance(_base(site["fn"]), Unit)]

@@ -88,8 +88,11 @@ class Read(Mapping[str, Any]):
 
 def sites_of(view: Any, inputs: Inputs) -> tuple[str, ...]:
     """Return the sites that a program samples, in its order; nothing is computed."""
-    found = abstract_trace(view, inputs)
-    return tuple(n for n, s in found.items() if s["type"] == "sample" and not s["is_observed"])
+
+    def read(trace: dict[str, Any]) -> tuple[str, ...]:
+        return tuple(n for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"])
+
+    return abstract_trace(view, inputs, read)
 
 
 def view_sites(bench: Bench, view: str) -> tuple[str, ...]:

@@ -97,13 +97,14 @@ def _legal(constraint: Any, value: Array) -> Array:
     """Return the value, NaN where its constraint does not hold: that is no law."""
     if is_dependent(constraint):
         return value
-    return jnp.where(jnp.all(constraint(value)), value, jnp.nan)
+    return jnp.where(jnp.all(constraint(value)), value, jnp.asarray(jnp.nan, value.dtype))
 
 
 def _changed(value: Array, change: Array) -> Array:
     factor, power, term = change
     new = factor * jnp.sign(value) * jnp.abs(value) ** power + term
-    return jnp.where((change == jnp.asarray(NO_CHANGE)).all(), value, new)
+    # Of the dtype that the claim has: a float32 claim must not become another by being read here.
+    return jnp.where((change == jnp.asarray(NO_CHANGE)).all(), value, new).astype(jnp.result_type(value))
 
 
 def no_changes(count: int) -> np.ndarray:

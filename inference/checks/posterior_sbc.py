@@ -21,7 +21,14 @@ from labelzoo.inference.checks.joint import NoJointPriorError, Replicates
 from labelzoo.inference.checks.programs import State, split_inputs
 from labelzoo.inference.checks.ranks import Ranks
 from labelzoo.inference.checks.report import CheckResult
-from labelzoo.inference.checks.sbc import DRAWS, THINNING, WARMUP, calibration
+from labelzoo.inference.checks.sbc import (
+    DRAWS,
+    THINNING,
+    WARMUP,
+    LostDrawsError,
+    calibration,
+    refuse_lost,
+)
 from labelzoo.inference.engine import Engine
 from labelzoo.models.spec import ModelSpec
 
@@ -92,6 +99,10 @@ def posterior_sbc(
         return chain(key, sites, inputs, measure=lambda draw, _: measure_of(draw, labels), **of)
 
     truth, draws = run_all(refit, joint, seed + 20_000, fast_compile=False)
+    try:
+        refuse_lost(truth, draws)
+    except LostDrawsError as error:
+        return CheckResult(engine.name, "sbc", "", False, np.inf, 0.0, str(error)), []
     found = calibration(truth, draws, seed, exact=False)
     if not found.ranks:
         return not_applicable(engine, "sbc", "the refits mixed too slowly to be ranked"), []

@@ -135,17 +135,20 @@ def bijection_of(support: Any) -> Any | None:
         return None
 
 
-def abstract_trace(view: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return NumPyro's trace of a view with abstract values: shapes, supports, which sites are observed."""
-    found: dict[str, Any] = {}
+def abstract_trace[T](view: Any, inputs: Mapping[str, Any], read: Callable[[dict[str, Any]], T]) -> T:
+    """Return what `read` makes of NumPyro's trace of a view, whose values are abstract: nothing is computed.
 
-    def read(key: Array) -> None:
+    Values and supports must be read inside, where the tracers that they may hold are alive.
+    """
+    found: list[T] = []
+
+    def run(key: Array) -> None:
         seeded = numpyro.handlers.seed(view, key)
-        found.update(numpyro.handlers.trace(seeded).get_trace(**inputs))
+        found.append(read(numpyro.handlers.trace(seeded).get_trace(**inputs)))
 
     with TRACING:
-        jax.eval_shape(read, jax.random.key(0))
-    return found
+        jax.eval_shape(run, jax.random.key(0))
+    return found[-1]
 
 
 @Program

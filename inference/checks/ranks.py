@@ -56,7 +56,16 @@ def rank_among(truth: np.ndarray, draws: np.ndarray, rng: np.random.Generator) -
     ----------
     truth : array (replicate,)
     draws : array (replicate, draw)
+
+    Raises
+    ------
+    ValueError
+        If there is a NaN among them, or they do not belong together.
     """
+    if truth.shape != draws.shape[:1]:
+        raise ValueError(f"truth of shape {truth.shape} for draws of shape {draws.shape}")
+    if np.isnan(truth).any() or np.isnan(draws).any():
+        raise ValueError("truth or draws hold NaN, which has no rank")
     below = (draws < truth[:, None]).sum(axis=1)
     equal = (draws == truth[:, None]).sum(axis=1)
     return below + rng.integers(0, equal + 1)
@@ -69,7 +78,15 @@ def thinned(size: int, effective: float) -> np.ndarray:
 
 
 def uniformity_p(rank: np.ndarray, draws: int) -> float:
-    """Return the p-value of the envelope test that ranks are uniform on 0, ..., `draws`."""
+    """Return the p-value of the envelope test that ranks are uniform on 0, ..., `draws`.
+
+    Raises
+    ------
+    ValueError
+        If there are no ranks.
+    """
+    if not len(rank):
+        raise ValueError("there are no ranks to test")
     points = np.unique(np.linspace(1, draws, min(draws, MOST_POINTS)).round().astype(int))
     at = points / (draws + 1.0)
     size = len(rank)

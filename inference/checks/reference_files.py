@@ -1,6 +1,7 @@
 """Files of stored references: written at once, read with their layout checked, and their data found again."""
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from importlib import resources
@@ -61,8 +62,8 @@ def find_data(
         from labelzoo.data import load
 
         return load(source), spec.resolve(settings), {"source": source}
-    if number and not number.isdigit():
-        raise ValueError(f"data {source!r}: write tiny or tiny:SEED")
+    if number and not (number.isascii() and number.isdigit() and int(number) < 2**32):
+        raise ValueError(f"data {source!r}: write tiny or tiny:SEED, SEED below 2^32")
     seed = int(number or 0)
     data, resolved = tiny_data(spec, seed, settings)
     told = {"source": "tiny", "seed": seed, "sizes": dict(spec.tiny), "settings": plain(settings)}
@@ -119,11 +120,49 @@ def validated(reference: Any, name: str) -> dict[str, Any]:
     missing = [key for key in KEYS if key not in reference]
     if missing:
         raise ValueError(f"reference {name!r} lacks {', '.join(missing)}")
+    tables = ("data", "settings", "diagnostics", "functionals")
+    wrong_type = [key for key in tables if not isinstance(reference[key], dict)]
+    if not reference["functionals"]:
+        wrong_type.append("functionals")
+    if wrong_type or not isinstance(reference["model"], str):
+        raise ValueError(f"reference {name!r}: {', '.join(wrong_type) or 'model'} is not of the right type")
     for functional, row in reference["functionals"].items():
-        bad = [key for key in MEASURED if key not in row] or [k for k in ("mean", "sd") if row[k] is None]
-        if bad:
-            raise ValueError(f"reference {name!r}: {functional} lacks {', '.join(bad)}")
+        if wrong := _wrong_number(row):
+            raise ValueError(f"reference {name!r}: {functional} {wrong}")
+    _refuse_unadmitted(reference, name)
     return reference
+
+
+def _wrong_number(row: Any) -> str:
+    """Say what is wrong with the numbers of a functional, "" if nothing is."""
+    missing = [key for key in MEASURED if key not in row] if isinstance(row, dict) else list(MEASURED)
+    missing = missing or [key for key in ("mean", "sd") if row[key] is None]
+    if missing:
+        return f"lacks {', '.join(missing)}"
+    for key in MEASURED:
+        value = row[key]
+        numeric = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if value is not None and not numeric:
+            return f"has {key} {value!r}, which is no finite number"
+    if row["sd"] < 0 or not all(0 <= (row[key] or 0.0) <= row["sd"] for key in ("mcse_mean", "mcse_sd")):
+        return "has an error that is negative or larger than its sd"
+    return ""
+
+
+def _refuse_unadmitted(reference: Mapping[str, Any], name: str) -> None:
+    """Refuse a reference whose stored diagnostics break the rules of admission stored beside them."""
+    rules, found = reference.get("admission", {}), reference["diagnostics"]
+    try:
+        ess = min(found["min_ess_bulk"], found["min_ess_tail"])
+        admitted = (
+            found["max_rhat"] < rules["max_rhat"]
+            and ess >= rules["min_ess"]
+            and found["divergences"] <= rules["divergences"]
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"reference {name!r}: admission or diagnostics are incomplete: {error}") from error
+    if not admitted:
+        raise ValueError(f"reference {name!r}: its diagnostics break its own rules of admission")
 
 
 def reference_data(reference: Mapping[str, Any], data: Any = None) -> Any:
@@ -136,6 +175,8 @@ def reference_data(reference: Mapping[str, Any], data: Any = None) -> Any:
     """
     told = reference["data"]
     if data is None:
+        if "source" not in told:
+            raise ValueError("this reference does not say where its data come from: pass data")
         if told["source"] == "given":
             raise ValueError("this reference was made from data in memory: pass data")
         source = f"tiny:{told['seed']}" if told["source"] == "tiny" else told["source"]

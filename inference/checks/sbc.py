@@ -123,6 +123,8 @@ def sbc_check(
         return _gate(spec, engine, seed, families, say, *own, settings)
     except (NotApplicableError, NoJointPriorError) as error:
         return not_applicable(engine, "sbc", error), []
+    except LostDrawsError as error:
+        return CheckResult(engine.name, "sbc", "", False, np.inf, 0.0, str(error)), []
 
 
 def _gate(
@@ -191,7 +193,31 @@ def sampled(
         draws=DRAWS,
         thinning=thinning,
     )
+    refuse_lost(truth, draws)
     return calibration(truth, draws, seed, exact=False)
+
+
+class LostDrawsError(ValueError):
+    """Draws that are NaN: the sampler is broken, whatever the other ranks say."""
+
+
+def refuse_lost(truth: Any, draws: Any) -> None:
+    """Refuse quantities without a true value, and draws that are NaN.
+
+    Raises
+    ------
+    NotApplicableError
+        If the joint draws lack what the sampler's quantities need.
+    LostDrawsError
+        If a draw is NaN.
+    """
+    absent = sorted(set(draws) - set(truth))
+    if absent:
+        raise NotApplicableError(f"the joint draws give no true value of {', '.join(absent)}")
+    for name, values in draws.items():
+        share = float(np.isnan(values).any(axis=tuple(range(1, values.ndim))).mean())
+        if share:
+            raise LostDrawsError(f"{name} is NaN in some draw of {100 * share:.3g} % of the data sets")
 
 
 def calibration(truth: Any, draws: Any, seed: int, *, exact: bool) -> Calibration:

@@ -196,20 +196,28 @@ def latent_supports(view: Any, inputs: Mapping[str, Any]) -> dict[str, Support]:
     These are counts without an upper end and continuous sites, but for supports that depend on other sites.
     Traces the program, computes nothing.
     """
-    sites = abstract_trace(view, inputs)
-    latent = {n: s for n, s in sites.items() if s["type"] == "sample" and not s["is_observed"]}
-    out = {
-        name: Support(site["value"], site["fn"].support, bool(site["fn"].is_discrete))
-        for name, site in latent.items()
-    }
-    return {name: support for name, support in out.items() if _can_be_placed(support)}
+
+    def read(trace: dict[str, Any]) -> dict[str, Support]:
+        sites = {name: s for name, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
+        found = {name: _support(site) for name, site in sites.items()}
+        return {name: support for name, support in found.items() if _can_be_placed(support)}
+
+    return abstract_trace(view, inputs, read)
+
+
+def _support(site: Mapping[str, Any]) -> Support:
+    like = jax.ShapeDtypeStruct(np.shape(site["value"]), jax.numpy.result_type(site["value"]))
+    return Support(like, site["fn"].support, bool(site["fn"].is_discrete))
 
 
 def latent_sites(view: Any, inputs: Mapping[str, Any]) -> set[str]:
     """Return the names of the latent and deterministic sites of a view; computes nothing."""
-    sites = abstract_trace(view, inputs)
     wanted = ("sample", "deterministic")
-    return {n for n, s in sites.items() if s["type"] in wanted and not s.get("is_observed", False)}
+
+    def read(trace: dict[str, Any]) -> set[str]:
+        return {n for n, s in trace.items() if s["type"] in wanted and not s.get("is_observed", False)}
+
+    return abstract_trace(view, inputs, read)
 
 
 def _can_be_placed(support: Support) -> bool:

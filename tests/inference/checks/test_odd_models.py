@@ -7,6 +7,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
@@ -170,3 +171,39 @@ def test_a_law_without_a_sampler_is_checked_and_the_report_says_what_is_missing(
     assert [row.kind for row in report.checks] == ["identity"]
     assert report.passed
     assert any("no sampler" in note for note in report.notes)
+
+
+class OneNoise(dist.Normal):
+    """A sampler with one noise for the whole plate."""
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
+        """Draw one number and give it to every element."""
+        noise = jax.random.normal(key, (*sample_shape, 1))
+        return self.loc + self.scale * jnp.broadcast_to(noise, (*sample_shape, *self.batch_shape))
+
+
+def test_one_noise_for_a_whole_plate_is_noticed() -> None:
+    right = dist.Normal(jnp.zeros(4), jnp.ones(4))
+    spec = card("plate", right)
+
+    def drawn(law: Any) -> Any:
+        report = check(spec, updates=[Update("odd", ("odd",), "summed", lambda s, i: law)])
+        return next(row for row in report.checks if row.kind == "draws")
+
+    assert drawn(OneNoise(jnp.zeros(4), jnp.ones(4))).passed is False
+
+
+def test_draws_next_to_one_are_no_fault() -> None:
+    law = dist.Beta(jnp.array([0.1, 1.0]), jnp.array([0.1, 0.05]))
+    report = check(card("next_to_one", law), updates=[Update("odd", ("odd",), "summed", lambda s, i: law)])
+    assert all(row.passed for row in report.checks), report.sentence()
+
+
+def test_float32_constants_are_named() -> None:
+    with jax.enable_x64(False):
+        single = jnp.array([0.2, 0.3, 0.5])
+    law = dist.Categorical(probs=jnp.array([0.2, 0.3, 0.5]))
+    update = Update("odd", ("odd",), "summed", lambda s, i: dist.Categorical(probs=single))
+    report = check(card("single", law), updates=[update])
+    assert not report.passed
+    assert "float32" in report.checks[0].detail

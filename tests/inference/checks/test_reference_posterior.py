@@ -492,3 +492,46 @@ def test_a_slightly_wrong_prior_is_refuted() -> None:
     assert result.passed is False, result.detail
     mean_field = check_agreement(stored, "mean_field")
     assert mean_field.passed is None
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"mcse_mean": float("inf")}, "no finite number"),
+        ({"mcse_mean": 1e3}, "larger than its sd"),
+        ({"mcse_sd": -1.0}, "negative"),
+        ({"mean": "x"}, "no finite number"),
+        ({"mean": float("nan")}, "no finite number"),
+    ],
+)
+def test_edited_numbers_of_a_reference_are_refused(change: dict[str, Any], words: str) -> None:
+    stored = reference_files.load_reference("label_logistic_tiny")
+    first = next(iter(stored["functionals"]))
+    edited = {**stored["functionals"], first: {**stored["functionals"][first], **change}}
+    with pytest.raises(ValueError, match=words):
+        reference_files.validated({**stored, "functionals": edited}, "edited")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"diagnostics": {"max_rhat": 9.0, "min_ess_bulk": 2e4, "min_ess_tail": 2e4, "divergences": 0}},
+        {"diagnostics": {"max_rhat": 1.0, "min_ess_bulk": 2e4, "min_ess_tail": 2e4, "divergences": 100}},
+        {"diagnostics": {}},
+        {"functionals": []},
+        {"functionals": {}},
+        {"data": "tiny"},
+        {"settings": [1]},
+        {"model": None},
+    ],
+)
+def test_references_that_break_their_rules_or_types_are_refused(change: dict[str, Any]) -> None:
+    stored = reference_files.load_reference("label_logistic_tiny")
+    with pytest.raises(ValueError, match="reference 'edited'"):
+        reference_files.validated({**stored, **change}, "edited")
+
+
+def test_seeds_of_tiny_data_are_plain_numbers() -> None:
+    for source in ("tiny:x", "tiny:²", "tiny:99999999999999999999"):
+        with pytest.raises(ValueError, match="write tiny or tiny:SEED"):
+            find_data(registry.get("label_logistic").spec, source, {})

@@ -188,3 +188,25 @@ def test_a_forgotten_half_is_not_calibrated() -> None:
     result, _ = sbc_check(entry.spec, engine, 0, FAMILIES, count=100)
     assert result.passed is False, result.detail
     assert jax.config.jax_enable_x64
+
+
+def test_nan_draws_fail_and_have_no_rank() -> None:
+    class Lost(dist.Beta):
+        """Draws now and then what is no number."""
+
+        def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
+            draws = super().sample(key, sample_shape)
+            return jnp.where(draws < 0.1, jnp.nan, draws)
+
+    def lost(state: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
+        right = rate_given(state, inputs)
+        return Lost(right.concentration1, right.concentration0)
+
+    result, ranks = check(sampler(lost), count=30)
+    assert result.passed is False
+    assert "NaN" in result.detail
+    assert not ranks
+    with pytest.raises(ValueError, match="NaN"):
+        rank_among(np.array([np.nan]), np.array([[1.0, 2.0]]), np.random.default_rng(0))
+    with pytest.raises(ValueError, match="no ranks"):
+        uniformity_p(np.array([], int), 9)
