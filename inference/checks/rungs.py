@@ -116,11 +116,7 @@ def update_rungs(update: Update, setting: Setting, say: Say) -> Rows:
     say(f"{setting.spec.name}: {update.name}")
     try:
         prepared = prepare(update, setting)
-        checks = [_identity(prepared, setting)]
-        if prepared.found is not None:
-            checks.append(_draws(prepared, setting))
-        if update.kernel is not None:
-            checks.append(_kernel(prepared, setting))
+        checks = _right_rows(prepared, setting)
     except (Exception, SystemExit) as error:
         return Rows(
             [_broken(update, error)], [MutantResult(update.name, m.name, None) for m in update.mutants]
@@ -134,6 +130,20 @@ def update_rungs(update: Update, setting: Setting, say: Say) -> Rows:
         mutants += automatic.rows
         notes += _automatic_notes(update, automatic)
     return Rows(checks, mutants, notes)
+
+
+def update_checks(update: Update, setting: Setting) -> list[CheckResult]:
+    """Return identity, draws and kernel rows of one update, no wrong version held against them."""
+    return _right_rows(prepare(update, setting), setting)
+
+
+def _right_rows(prepared: Prepared, setting: Setting) -> list[CheckResult]:
+    checks = [_identity(prepared, setting)]
+    if prepared.found is not None:
+        checks.append(_draws(prepared, setting))
+    if prepared.update.kernel is not None:
+        checks.append(_kernel(prepared, setting))
+    return checks
 
 
 def _automatic_notes(update: Update, automatic: AutomaticResult) -> tuple[str, ...]:
