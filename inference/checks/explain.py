@@ -49,6 +49,8 @@ COEFFICIENTS = (-1.0, 1.0, -0.5, 0.5, -2.0, 2.0)
 """Multiples that a pair of terms may have; a single term may have any."""
 WORTH_SAYING = 0.5
 """Share of the mismatch that the nearest term may leave and still be named."""
+READ_OFF = 0.0
+"""Residual of an unknown slip whose right parameters were read off the joint."""
 NOTHING = 1e-6
 """A smaller multiple of a term is rounding and no slip."""
 MOST_ALSO = 2
@@ -73,7 +75,7 @@ class Slip(NamedTuple):
     text: str
     residual: float
     is_odd: bool = False
-    """Whether it holds with a factor that no usual slip gives, so that a simpler name is likelier."""
+    """Whether it takes two terms or an unusual factor, so that a simpler name is likelier."""
 
 
 class Mismatch(NamedTuple):
@@ -93,15 +95,20 @@ def explain(mismatch: Mismatch) -> list[Slip]:
     found: list[Slip] = []
     for family in (parameter_slips, term_slips, reading_slips, program_slips):
         found += family(mismatch)
-    return sorted(found, key=lambda slip: slip.is_odd) or [unknown_slip(mismatch)]
+    found.sort(key=lambda slip: slip.is_odd)
+    if found and not found[0].is_odd:
+        return found
+    # Two slips at once, or a factor out of the ordinary: what the parameters should be tells more.
+    unknown = unknown_slip(mismatch)
+    return [unknown, *found] if unknown.residual == READ_OFF or not found else found
 
 
 def sentence(slips: Sequence[Slip]) -> str:
     """Say what `explain` found."""
     first = slips[0]
-    if first.family == "unknown":
-        return f"unknown slip; {first.text}"
     also = "".join(f"; or: {slip.text}" for slip in slips[1 : 1 + MOST_ALSO])
+    if first.family == "unknown":
+        return f"unknown slip; {first.text}{also}"
     return f"{first.text} (leaves a residual of {first.residual:.1e}){also}"
 
 
@@ -303,7 +310,7 @@ def term_slips(mismatch: Mismatch) -> Iterator[Slip]:
 def unknown_slip(mismatch: Mismatch) -> Slip:
     """Return where the claim's parameters differ from the right ones, or else the nearest term."""
     text = recovered_text(mismatch.given, mismatch.sites, mismatch.bench, mismatch.described)
-    return Slip("unknown", text, 1.0) if text else nearest_term(mismatch)
+    return Slip("unknown", text, READ_OFF) if text else nearest_term(mismatch)
 
 
 def nearest_term(mismatch: Mismatch) -> Slip:
@@ -357,7 +364,8 @@ def _fitted(gap: np.ndarray, scale: np.ndarray, features: list[Feature], *, nice
     left = np.abs(gap - coefficients @ np.stack([feature.value for feature in features])) / scale
     pairs = zip(features, coefficients, strict=True)
     text = " and ".join(feature.words(float(coefficient)) for feature, coefficient in pairs)
-    is_odd = any(
+    is_pair = len(features) > 1 and not all(feature.is_power for feature in features)
+    is_odd = is_pair or any(
         not f.is_power and np.abs(c - np.asarray(COEFFICIENTS)).min() > 1e-6
         for f, c in zip(features, coefficients, strict=True)
     )

@@ -239,7 +239,8 @@ def check_identity(
     elif not sum(one[2] for one in found):
         detail = where
     elif worst > THRESHOLD:
-        detail = f"claimed and joint log-density ratios differ by {worst:.2g} of their size: {where}"
+        gap = f"differ by {worst:.2g} of the size of the log densities"
+        detail = f"claimed and joint log-density ratios {gap}: {where}"
         if any(claimed.is_single for claimed in claims):
             detail += "; the claim is computed in float32: make constants with NumPy, not with jax.numpy"
         if all(passes_near(*pair) for pair in zip(benches, claims, strict=True)):

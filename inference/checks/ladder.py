@@ -172,7 +172,9 @@ def _notes(spec: ModelSpec, updates: tuple[Update, ...]) -> tuple[str, ...]:
         notes.append("No hand-derived update is registered: rungs 0 and 1 had nothing to check.")
     if spec.simulate is None:
         reason = f": {spec.no_simulate}" if spec.no_simulate else ""
-        notes.append(f"Labels for the checks are fair coins, since the model does not simulate{reason}.")
+        notes.append(
+            f"The labels checked at are fair coins, which serve as well: the card has no simulate{reason}."
+        )
     missing = [kind for kind in ("stationarity", "order", "enumeration") if not find_cases(spec, kind)]
     if missing:
         notes.append(f"No {' or '.join(missing)} case: register(spec, cases=[...]) takes them.")
