@@ -1,49 +1,21 @@
-"""The front that reads a DataTree: checks group, variable and dims, and answers with labelled arrays."""
+"""The front that reads a DataTree: checks group, variable, dims, labels and features, and answers by name."""
 
-from typing import Any, NamedTuple
+import json
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
+from scipy import sparse
 
-from labelzoo.acquisition.ensemble import make_ensemble, variance_reduction
-from labelzoo.acquisition.selectors import check_batch, greedy
+from labelzoo.acquisition.catalogue import find
+from labelzoo.acquisition.problem import Acquisition, Problem
+from labelzoo.acquisition.selectors import PoolExhausted, check_batch
 
+Array = Any
 DIMS = ("chain", "draw", "obs", "labels")
-
-
-class ScoreInfo(NamedTuple):
-    """An entry of the list of acquisition functions.
-
-    Attributes
-    ----------
-    name : str
-    query : str
-        ``row`` or ``cell``.
-    units : str
-    needs : str
-        What the posterior must offer.
-    note : str
-        When it helps.
-    """
-
-    name: str
-    query: str
-    units: str
-    needs: str
-    note: str
-
-
-SCORES = (
-    ScoreInfo(
-        "ensemble_ivr",
-        "row",
-        "variance of a probability, summed over labels and rows",
-        "predictions/label_prob with 200 draws or more, from an engine whose global sites are random",
-        "asks which row removes most predictive variance at the other rows; label correlation included",
-    ),
-)
-"""Acquisition functions by name."""
+NUM_DRAWS = 400
+"""Posterior draws of the label probabilities that a score reads."""
 
 
 def predictions_of(tree: xr.DataTree) -> xr.DataArray:
@@ -58,54 +30,227 @@ def predictions_of(tree: xr.DataTree) -> xr.DataArray:
         raise ValueError(
             "the posterior has no predictions/label_prob: call labelzoo.add_predictions(tree, pool) first"
         )
-    if tree.attrs.get("kind") == "point":
-        raise ValueError(
-            f"engine {tree.attrs.get('engine')!r} gives points for its global sites; draws of the label "
-            "probabilities are needed: use an 'mcmc' or 'bound' engine"
-        )
+    refuse_points(tree)
     array = tree["predictions"]["label_prob"]
     if set(array.dims) != set(DIMS):
         raise ValueError(f"label_prob has dims {array.dims}, expected {DIMS}")
     return array.transpose(*DIMS)
 
 
-def score(tree: xr.DataTree, name: str = "ensemble_ivr", *, weights: Any = None) -> xr.DataArray:
-    """Return the score of every row of ``predictions`` as a DataArray over ``obs``.
+def refuse_points(tree: xr.DataTree) -> None:
+    """Raise ValueError where the engine's global sites are points: there are no draws to compare."""
+    if tree.attrs.get("kind") == "point":
+        raise ValueError(
+            f"engine {tree.attrs.get('engine')!r} gives points for its global sites; draws of the label "
+            "probabilities are needed: use an 'mcmc' or 'bound' engine"
+        )
+
+
+def score(
+    tree: xr.DataTree, name: str = "ensemble_ivr", *, weights: Any = None, seed: int = 0
+) -> xr.DataArray:
+    """Return the score of every row of ``predictions`` as a DataArray over ``obs`` (and ``labels``).
 
     Parameters
     ----------
     tree : DataTree
         With ``predictions/label_prob`` of the pool.
     name : str
-        One of `SCORES`.
+        A function of the catalogue that needs no more than the draws (``labelzoo list``).
     weights : array (obs,) or None
         How much each pool row's predictions matter as a target; default 1.
+    seed : int
+        Of Monte Carlo estimates.
     """
-    known = [info.name for info in SCORES]
-    if name not in known:
-        raise ValueError(f"no acquisition function {name!r}; functions: {', '.join(known)}")
+    entry = find(name)
     array = predictions_of(tree)
     check_batch(1, array.sizes["obs"])
-    values = variance_reduction(make_ensemble(_samples(array)), weights)
-    return xr.DataArray(values, dims="obs", coords={"obs": array["obs"].values}, name=name)
+    problem = Problem(probs=_samples(array), mean_probs=_mean(array), weights=weights, seed=seed)
+    for field in entry.needs:
+        problem.need(field, name)
+    return _named(entry, entry.score(problem), array)
 
 
-def next_rows(tree: xr.DataTree, batch: int = 5, *, weights: Any = None, seed: int = 0) -> pd.DataFrame:
-    """Choose the next rows to label, one after another, each given the ones before it.
+def _named(entry: Acquisition, values: Array, array: xr.DataArray) -> xr.DataArray:
+    dims = ("obs",) if entry.query == "row" else ("obs", "labels")
+    coords = {dim: array[dim].values for dim in dims}
+    return xr.DataArray(np.asarray(values), dims=dims, coords=coords, name=entry.name)
+
+
+def next_rows(
+    tree: xr.DataTree, batch: int = 5, *, acquire: str = "ensemble_ivr", weights: Any = None, seed: int = 0
+) -> pd.DataFrame:
+    """Choose the next rows of ``predictions`` to label, one after another, each given the ones before it.
 
     Returns
     -------
     pandas.DataFrame
-        Columns ``obs`` (id), ``gain`` (variance removed at the rows still unlabelled), ``likely_labels``
-        (the three most probable labels).
+        Columns ``obs`` (id), ``gain`` (in the units of `acquire`), ``likely_labels`` (the three most probable
+        labels); for queries of single labels also ``label``.
     """
     array = predictions_of(tree)
-    rows, gains = greedy(make_ensemble(_samples(array)), batch, weights=weights, seed=seed)
-    mean = array.mean(("chain", "draw")).values
-    names = array["labels"].values
-    likely = [", ".join(f"{names[j]} {mean[i, j]:.2f}" for j in np.argsort(-mean[i])[:3]) for i in rows]
-    return pd.DataFrame({"obs": array["obs"].values[rows], "gain": gains, "likely_labels": likely})
+    problem = Problem(probs=_samples(array), mean_probs=_mean(array), weights=weights, seed=seed)
+    names = array["labels"].values.tolist()
+    return answer(find(acquire), problem, batch, array["obs"].values.tolist(), names)
+
+
+def ask(
+    tree: xr.DataTree,
+    pool: Any,
+    *,
+    acquire: str = "ensemble_ivr",
+    batch: int = 10,
+    targets: Any = None,
+    weights: Any = None,
+    labelled: Any = None,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Choose what to label next in `pool`, for predictions at `targets`.
+
+    Parameters
+    ----------
+    tree : DataTree
+        Posterior of any model by any engine.
+    pool : LabelData
+        Candidates are the rows (or, for queries of single labels, the cells) without observed labels; rows
+        with labels are what is known already.
+    acquire : str
+        A name of the catalogue.
+    batch : int
+        Number of rows or cells.
+    targets : LabelData, array (target, feature) or None
+        Rows where predictions will be made; None: the candidates themselves.
+    weights : array (target,) or None
+    labelled : LabelData or None
+        What the posterior was fitted on, where `pool` does not hold those rows.
+    seed : int
+
+    Returns
+    -------
+    pandas.DataFrame
+        As `next_rows`.
+
+    Raises
+    ------
+    PoolExhausted
+        If nothing is left to ask.
+    ValueError
+        If labels or features differ from the posterior's, or something is missing that `acquire` needs.
+    """
+    entry = find(acquire)
+    check_same_labels(tree, pool, "pool")
+    known = labelled if labelled is not None else pool
+    check_same_labels(tree, known, "labelled")
+    asked = pool.observed_mask(max_bytes=max(pool.num_rows * pool.num_labels, 1))
+    candidates = np.flatnonzero(~asked.any(axis=1) if entry.query == "row" else ~asked.all(axis=1))
+    if not len(candidates):
+        raise PoolExhausted("the pool has no row left to ask: every row has observed labels")
+    problem = _problem(tree, pool, known, candidates, targets, weights, asked, seed)
+    ids = [pool.example_names[i] for i in candidates]
+    return answer(entry, problem, batch, ids, list(pool.label_names))
+
+
+def _problem(
+    tree: xr.DataTree,
+    pool: Any,
+    known: Any,
+    candidates: Array,
+    targets: Any,
+    weights: Any,
+    asked: Array,
+    seed: int,
+) -> Problem:
+    """Return the problem, with draws and kernel made when they are first asked for."""
+    from labelzoo.inference.label_gp.evidence import choose_hyperparameters
+    from labelzoo.inference.predict import features_of, label_prob, mean_prob
+    from labelzoo.models.gp_kernel import feature_map
+    from labelzoo.models.label_gp import SETTINGS
+
+    rows = pool.subset(rows=candidates)
+    X = features_of(tree, rows)
+    T = None if targets is None else features_of(tree, targets)
+    seen = known.observed_mask(max_bytes=max(known.num_rows * known.num_labels, 1))
+    at = np.flatnonzero(seen.any(axis=1))
+    table = np.where(seen[at], known.Y[at].toarray(), np.nan)
+    features = feature_map(pool.X)
+    plain = features._replace(center=np.zeros(X.shape[1]), scale=np.ones(X.shape[1]))
+    Z = features.mapped(known.X[at])
+    made: dict[str, Array] = {}
+
+    def draws() -> Array:
+        if "draws" not in made:
+            refuse_points(tree)
+            both = X if T is None else _stacked(X, T)
+            made["draws"] = _samples(label_prob(tree, both, num_draws=NUM_DRAWS).transpose(*DIMS))
+        return made["draws"]
+
+    def kernel() -> Any:
+        filled = np.nan_to_num(table)
+        return choose_hyperparameters(plain, Z, filled, ~np.isnan(table), SETTINGS).kernel
+
+    return Problem(
+        X_pool=features.mapped(X),
+        X_labelled=Z,
+        Y_labelled=table,
+        X_targets=None if T is None else features.mapped(T),
+        weights=weights,
+        probs=lambda: draws()[:, : X.shape[0]],
+        target_probs=None if T is None else lambda: draws()[:, X.shape[0] :],
+        mean_probs=lambda: mean_prob(tree, X),
+        kernel=kernel if len(at) else None,
+        asked=asked[candidates],
+        seed=seed,
+    )
+
+
+def answer(
+    entry: Acquisition, problem: Problem, batch: int, ids: list[str], names: list[str]
+) -> pd.DataFrame:
+    """Return the queries as a table with names."""
+    choice = entry(problem, batch)
+    rows = np.asarray(choice.rows)
+    table = {"obs": [ids[i] for i in rows]}
+    if choice.labels is not None:
+        table["label"] = [names[j] for j in np.asarray(choice.labels)]
+    columns: dict[str, Any] = {**table, "gain": np.asarray(choice.gains)}
+    mean = problem.get("mean_probs")
+    if mean is not None:
+        best = np.argsort(-mean[rows], axis=1)[:, :3]
+        columns["likely_labels"] = [
+            ", ".join(f"{names[j]} {mean[i, j]:.2f}" for j in line)
+            for i, line in zip(rows, best, strict=True)
+        ]
+    out = pd.DataFrame(columns)
+    out.attrs["report"] = {"units": entry.units, **choice.report}
+    return out
+
+
+def check_same_labels(tree: xr.DataTree, data: Any, argument: str) -> None:
+    """Raise ValueError where the labels of `data` are not those of the posterior, in their order."""
+    trained = json.loads(tree.attrs["label_names"])
+    names = list(data.label_names)
+    if names == trained:
+        return
+    if set(names) == set(trained):
+        raise ValueError(
+            f"{argument} has the labels of the posterior in another order: use data.subset(labels=)"
+        )
+    lacking = sorted(set(trained) - set(names))
+    foreign = sorted(set(names) - set(trained))
+    parts = [f"{argument} lacks {len(lacking)}: {', '.join(lacking[:5])}"] if lacking else []
+    parts += [f"the posterior does not know {len(foreign)}: {', '.join(foreign[:5])}"] if foreign else []
+    raise ValueError(f"labels differ between {argument} and posterior: {'; '.join(parts)}")
 
 
 def _samples(array: xr.DataArray) -> np.ndarray:
     return array.values.reshape(-1, array.sizes["obs"], array.sizes["labels"])
+
+
+def _mean(array: xr.DataArray) -> np.ndarray:
+    return _samples(array).mean(axis=0)
+
+
+def _stacked(A: Any, B: Any) -> Any:
+    if sparse.issparse(A) or sparse.issparse(B):
+        return sparse.csr_array(sparse.vstack([sparse.csr_array(A), sparse.csr_array(B)]))
+    return np.concatenate([A, B])

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from labelzoo.acquisition.ensemble import Ensemble, condition, variance_reduction
+from labelzoo.acquisition.anomalies import Ensemble, condition, variance_reduction
 
 Array = Any
 

@@ -1,5 +1,6 @@
 """Engines: one way to compute a model's posterior, always ending in the same DataTree."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -35,6 +36,8 @@ class EngineResult(NamedTuple):
         Why it stopped, one sentence.
     attrs : dict
         Further numbers or strings to keep.
+    state : dict of str to ndarray
+        What an online engine starts from when more rows come; kept in the group ``engine_state``.
     """
 
     draws: dict[str, Array]
@@ -45,6 +48,7 @@ class EngineResult(NamedTuple):
     converged: bool | None = None
     message: str = ""
     attrs: dict[str, Any] = {}  # noqa: RUF012
+    state: dict[str, Array] = {}  # noqa: RUF012
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,10 @@ class Engine:
     kernel : callable or None
         ``kernel(spec) -> MCMCKernel``: what an ``mcmc`` engine iterates, with its default options, so that
         the checks can start it where they like and run it on many data sets at once.
+    continue_from : callable or None
+        ``continue_from(spec, inputs, previous, *, rng_key, progress, **options) -> EngineResult``, which
+        makes an engine online: `inputs` are of new rows alone, `previous` is the DataTree of the rows before
+        them, and the result is the posterior given all of them.
     """
 
     name: str
@@ -83,6 +91,7 @@ class Engine:
     conditionals: tuple[str, ...] = ()
     description: str = ""
     kernel: Callable[[ModelSpec], Any] | None = None
+    continue_from: Callable[..., EngineResult] | None = None
 
     def __post_init__(self) -> None:
         for attribute in ("options", "overrides"):
@@ -109,14 +118,80 @@ class Engine:
         ValueError
             If a name in `settings` is neither, or `data` does not fit the model.
         """
-        from labelzoo.inference.posterior import to_datatree
-
-        key = jax.random.key(rng_key) if isinstance(rng_key, int | np.integer) else rng_key
         program, options = self._split(spec, settings)
         with jax.enable_x64(True):
             inputs = spec.prepare(data, program)
-            result = self.run(spec, inputs, rng_key=key, progress=progress, **options)
-        return to_datatree(spec, self, data, inputs, program, options, result, rng_key)
+            result = self.run(spec, inputs, rng_key=_key(rng_key), progress=progress, **options)
+        tree = self._tree(spec, data, inputs, program, options, result, rng_key)
+        if self.continue_from is not None:
+            tree.attrs |= {"batches": 1, "rows_seen": int(data.num_rows)}
+        return tree
+
+    def update(
+        self, spec: ModelSpec, previous: xr.DataTree, data: Any, *, rng_key: Any, progress: bool = False
+    ) -> xr.DataTree:
+        """Return the posterior given the rows behind `previous` and the new rows `data`.
+
+        Settings and options are those of `previous`. The groups ``observed_data`` and ``constant_data`` are
+        of the new rows; the attributes ``batches`` and ``rows_seen`` count all.
+
+        Parameters
+        ----------
+        spec : ModelSpec
+        previous : DataTree
+            Of this model and engine.
+        data : labelzoo.data.LabelData
+            New rows, with the features and labels of the rows before.
+        rng_key : jax.random.key or int
+        progress : bool
+
+        Raises
+        ------
+        ValueError
+            If the engine is not online, or model, engine, features or labels differ.
+        """
+        from labelzoo.inference.predict import constants_of
+
+        if self.continue_from is None:
+            raise ValueError(f"{spec.name}: engine {self.name!r} is not online: fit all rows together")
+        _refuse_other(spec, self, previous, data)
+        constants = constants_of(previous)
+        program = {name: constants[name] for name in spec.settings}
+        options = json.loads(previous.attrs["options"])
+        with jax.enable_x64(True):
+            inputs = spec.prepare(data, program, constants)
+            result = self.continue_from(
+                spec, inputs, previous, rng_key=_key(rng_key), progress=progress, **options
+            )
+        tree = self._tree(spec, data, inputs, program, options, result, rng_key)
+        tree.attrs["batches"] = int(previous.attrs["batches"]) + 1
+        tree.attrs["rows_seen"] = int(previous.attrs["rows_seen"]) + int(data.num_rows)
+        return tree
+
+    def _tree(
+        self,
+        spec: ModelSpec,
+        data: Any,
+        inputs: Mapping[str, Any],
+        program: Mapping[str, Any],
+        options: Mapping[str, Any],
+        result: EngineResult,
+        rng_key: Any,
+    ) -> xr.DataTree:
+        from labelzoo.inference.posterior import to_datatree
+
+        tree = to_datatree(spec, self, data, inputs, program, options, result, rng_key)
+        if result.state:
+            arrays = {name: np.asarray(value) for name, value in result.state.items()}
+            tree["engine_state"] = xr.DataTree(
+                xr.Dataset(
+                    {
+                        name: ([f"{name}_dim_{i}" for i in range(value.ndim)], value)
+                        for name, value in arrays.items()
+                    }
+                )
+            )
+        return tree
 
     def _split(self, spec: ModelSpec, settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         unknown = sorted(set(settings) - set(spec.settings) - set(self.options))
@@ -129,3 +204,23 @@ class Engine:
             {**self.overrides, **{k: v for k, v in settings.items() if k in spec.settings}}
         )
         return program, {**self.options, **{k: v for k, v in settings.items() if k in self.options}}
+
+
+def _key(rng_key: Any) -> Any:
+    return jax.random.key(rng_key) if isinstance(rng_key, int | np.integer) else rng_key
+
+
+def _refuse_other(spec: ModelSpec, engine: Engine, previous: xr.DataTree, data: Any) -> None:
+    """Refuse to continue a posterior of another model or engine, or with other features or labels."""
+    for what, name in (("model", spec.name), ("engine", engine.name)):
+        if previous.attrs[what] != name:
+            raise ValueError(f"the posterior to continue is of {what} {previous.attrs[what]!r}, not {name!r}")
+    for what, names in (("feature", data.feature_names), ("label", data.label_names)):
+        before = json.loads(previous.attrs[f"{what}_names"])
+        if list(names) != before:
+            pairs = zip(before, names, strict=False)
+            at = next((f": {a!r} before, {b!r} now" for a, b in pairs if a != b), "")
+            raise ValueError(
+                f"new rows must have the {what}s of the rows before, in their order "
+                f"({len(before)} before, {len(names)} now{at})"
+            )

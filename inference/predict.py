@@ -1,17 +1,28 @@
 """Probabilities of labels at new rows, from the draws in a DataTree."""
 
+import hashlib
 import json
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from scipy import sparse
 
+from labelzoo.data.metrics import TopK, top_k
 from labelzoo.models import registry
 
 DEFAULT_MAX_BYTES = 2**30
 """Largest array of label probabilities that is returned draw by draw (1 GiB)."""
+
+WORK_BYTES = 2**28
+"""Working memory of predictions that are averaged over draws (256 MiB)."""
+
+WORK_TABLES = 8
+"""Tables (row, labels) that one block of rows is reckoned to need while draws are averaged."""
 
 
 def point_draws(tree: xr.DataTree, num_draws: int | None = None, seed: int = 0) -> dict[str, np.ndarray]:
@@ -106,7 +117,9 @@ def label_prob(
             f"label_prob of {samples} draws x {X.shape[0]} rows x {len(labels)} labels takes "
             f"{size / 2**30:.2f} GiB, above max_bytes; use mean_prob, num_draws= or fewer rows"
         )
-    out = np.concatenate(list(_batches(tree, draws, X, row_batch)), axis=1)
+    out = np.empty((samples, X.shape[0], len(labels)))
+    for start, block in _blocks("each", tree, draws, X, row_batch):
+        out[:, start : start + block.shape[1]] = block
     posterior = tree["posterior"]
     chains = posterior.sizes["chain"] if samples == posterior.sizes["chain"] * posterior.sizes["draw"] else 1
     names = getattr(data, "example_names", None) or [f"row {i}" for i in range(X.shape[0])]
@@ -119,39 +132,164 @@ def label_prob(
 
 
 def mean_prob(
-    tree: xr.DataTree, data: Any, *, num_draws: int | None = None, row_batch: int = 512, with_sd: bool = False
+    tree: xr.DataTree,
+    data: Any,
+    *,
+    num_draws: int | None = None,
+    row_batch: int = 512,
+    with_sd: bool = False,
+    max_bytes: int = WORK_BYTES,
 ) -> Any:
     """Return the posterior mean of P(label = 1), and its sd over draws if asked: (row, labels) arrays.
 
-    Memory is one batch of rows by all draws, cut further where that passes 256 MiB.
+    Beyond the result, memory is a few tables (row_batch, labels) and one block of features, whatever the
+    number of draws; rows are taken fewer at a time where these would pass `max_bytes`.
     """
     X = features_of(tree, data)
-    draws = point_draws(tree, num_draws)
-    samples = len(next(iter(draws.values())))
     num_labels = len(json.loads(tree.attrs["label_names"]))
-    row_batch = max(1, min(row_batch, 2**28 // max(1, 8 * samples * num_labels)))
-    means, sds = [], []
-    for block in _batches(tree, draws, X, row_batch):
-        means.append(block.mean(axis=0))
-        sds.append(block.std(axis=0))
-    mean = np.concatenate(means)
-    return (mean, np.concatenate(sds)) if with_sd else mean
+    mean = np.empty((X.shape[0], num_labels))
+    sd = np.empty_like(mean) if with_sd else None
+    for start, block in mean_blocks(tree, X, num_draws=num_draws, row_batch=row_batch, max_bytes=max_bytes):
+        mean[start : start + block.shape[1]] = block[0]
+        if sd is not None:
+            sd[start : start + block.shape[1]] = block[1]
+    return mean if sd is None else (mean, sd)
 
 
-def _batches(tree: xr.DataTree, draws: dict[str, np.ndarray], X: Any, row_batch: int) -> Any:
-    """Yield (sample, row, labels) blocks of rows; the last block is padded so that one program serves all."""
+def mean_blocks(
+    tree: xr.DataTree,
+    X: Any,
+    *,
+    num_draws: int | None = None,
+    row_batch: int = 512,
+    max_bytes: int = WORK_BYTES,
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield (first row, block) with blocks (2, row, labels): posterior mean and sd of P(label = 1).
+
+    What every prediction without draws is made of: nothing of size rows x labels is held.
+    """
+    num_labels = len(json.loads(tree.attrs["label_names"]))
+    rows = max_bytes // (8 * (WORK_TABLES * num_labels + 2 * X.shape[1] + 1))
+    yield from _blocks("moments", tree, point_draws(tree, num_draws), X, max(1, min(row_batch, rows)))
+
+
+def predict_topk(
+    tree: xr.DataTree, data: Any, k: int, *, num_draws: int | None = None, max_bytes: int = WORK_BYTES
+) -> TopK:
+    """Return the `k` labels of each row with the highest posterior mean probability, best first.
+
+    Parameters
+    ----------
+    tree : DataTree
+    data : LabelData, array or sparse matrix (row, feature)
+        A sparse matrix is made dense a block of rows at a time.
+    k : int
+        At least 1; where there are fewer labels, all of them are returned.
+    num_draws : int or None
+        Thin to at most so many draws.
+    max_bytes : int
+        Working memory for one block of rows.
+
+    Returns
+    -------
+    labelzoo.data.metrics.TopK
+        ``labels`` (row, k) and ``scores`` (row, k). Equal probabilities are ordered by label number.
+    """
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        raise ValueError(f"k must be an integer of at least 1, got {k!r}")
+    X = features_of(tree, data)
+    num_labels = len(json.loads(tree.attrs["label_names"]))
+    count = min(int(k), num_labels)
+    labels = np.empty((X.shape[0], count), np.int64)
+    scores = np.empty((X.shape[0], count))
+    for start, (mean, _) in mean_blocks(tree, X, num_draws=num_draws, max_bytes=max_bytes):
+        best = top_k(mean, count)
+        labels[start : start + len(mean)] = best.labels
+        scores[start : start + len(mean)] = best.scores
+    return TopK(labels, scores, num_labels)
+
+
+class _Constants:
+    """What a prediction program is compiled for, compared by content."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        digest = hashlib.sha256()
+        for name in sorted(values):
+            value = values[name]
+            arrayed = isinstance(value, np.ndarray)
+            digest.update(f"{name} {value.dtype} {value.shape}".encode() if arrayed else b"")
+            digest.update(np.ascontiguousarray(value).tobytes() if arrayed else f"{name} {value!r}".encode())
+        self.values, self.digest = values, digest.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Constants) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+
+@lru_cache(maxsize=8)
+def _program(kind: str, predict: Any, constants: _Constants) -> Any:
+    """Compile a block of rows under all draws once for one posterior: predicting again costs no compilation.
+
+    ``each`` gives (sample, row, labels), ``moments`` (2, row, labels), mean and sd over samples by Welford's
+    recurrence, so that no array of samples x rows x labels exists.
+    """
+    values = constants.values
+
+    def each(sites: Any, rows: Any) -> Any:
+        return jax.lax.map(lambda one: predict(one, rows, values), sites)
+
+    def moments(sites: Any, rows: Any) -> Any:
+        first = jax.tree.map(lambda site: site[0], sites)
+        shape = jax.eval_shape(lambda one: predict(one, rows, values), first).shape
+        zero = jnp.zeros(shape, float)
+
+        def add(carry: tuple[Any, Any, Any], one: Any) -> tuple[tuple[Any, Any, Any], None]:
+            count, mean, square = carry
+            p = predict(one, rows, values)
+            new = mean + (p - mean) / (count + 1)
+            return (count + 1, new, square + (p - mean) * (p - new)), None
+
+        (count, mean, square), _ = jax.lax.scan(add, (jnp.zeros(()), zero, zero), sites)
+        return jnp.stack([mean, jnp.sqrt(square / count)])
+
+    return jax.jit({"each": each, "moments": moments}[kind])
+
+
+def _joint_blocks(
+    kind: str, tree: xr.DataTree, draws: dict[str, np.ndarray], X: Any, row_batch: int
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield blocks of a model whose new rows have latent variables of their own.
+
+    Draws row by row would lose their dependence: ``each`` takes all rows at once.
+    """
+    predict = registry.get(str(tree.attrs["model"])).spec.predict_draws
+    assert predict is not None
+    rng = np.random.default_rng([max(int(tree.attrs["seed"]), 0), 1])
+    size = X.shape[0] if kind == "each" else row_batch
+    for start in range(0, X.shape[0], size):
+        probs = predict(draws, X[start : start + size], constants_of(tree), rng)
+        yield start, probs if kind == "each" else np.stack([probs.mean(axis=0), probs.std(axis=0)])
+
+
+def _blocks(
+    kind: str, tree: xr.DataTree, draws: dict[str, np.ndarray], X: Any, row_batch: int
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield (first row, program's block of rows); blocks are padded to few sizes, so that few compile."""
     spec = registry.get(str(tree.attrs["model"])).spec
-    constants = constants_of(tree)
+    if spec.predict_draws is not None:
+        yield from _joint_blocks(kind, tree, draws, X, row_batch)
+        return
+    program = _program(kind, spec.predict, _Constants(constants_of(tree)))
+    size = min(row_batch, 1 << (X.shape[0] - 1).bit_length())
     with jax.enable_x64(True):
-
-        @jax.jit
-        def block_probs(sites: Any, rows: Any) -> Any:
-            return jax.lax.map(lambda one: spec.predict(one, rows, constants), sites)
-
-        size = min(row_batch, X.shape[0])
-        for start in range(0, X.shape[0], size):
-            rows = X[start : start + size]
-            rows = rows.toarray() if sparse.issparse(rows) else rows
-            short = size - rows.shape[0]
-            padded = np.pad(rows, ((0, short), (0, 0)), mode="edge") if short else rows
-            yield np.asarray(block_probs(draws, padded))[:, : size - short]
+        sites = jax.tree.map(jnp.asarray, draws)
+    for start in range(0, X.shape[0], size):
+        rows = X[start : start + size]
+        rows = rows.toarray() if sparse.issparse(rows) else rows
+        short = size - rows.shape[0]
+        padded = np.pad(rows, ((0, short), (0, 0)), mode="edge") if short else rows
+        with jax.enable_x64(True):
+            block = np.asarray(program(sites, padded))
+        yield start, block[:, : size - short]

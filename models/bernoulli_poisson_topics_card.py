@@ -13,7 +13,7 @@ from labelzoo.inference.gamma_draws import blocked_log_gamma
 from labelzoo.inference.stable import log1mexp
 from labelzoo.models.bernoulli_poisson_topics import VIEWS, log_likelihood
 from labelzoo.models.label_cells import exposed_mass, list_cells, negative_mass, positive_sum_by_row
-from labelzoo.models.spec import MAX_DENSE_BYTES, ModelSpec
+from labelzoo.models.spec import MAX_DENSE_BYTES, ModelSpec, refuse_missing_features
 
 Array = Any
 
@@ -66,8 +66,7 @@ def prepare(
         If a setting is out of range, or the dense features would pass the memory cap.
     """
     _check_settings(settings, data.num_labels)
-    if data.has_missing_features:
-        raise ValueError("X has missing features (NaN), which this model does not fill in: impute them first")
+    refuse_missing_features(data, "bernoulli_poisson_topics")
     size = 8 * data.num_rows * (data.num_features + 1)
     if size > MAX_DENSE_BYTES:
         raise ValueError(f"X: dense features take {size / 2**30:.1f} GiB; pass fewer rows or features")

@@ -19,7 +19,7 @@ import numpyro.distributions as dist
 from scipy import sparse
 
 from labelzoo.inference.polya_gamma import PolyaGamma
-from labelzoo.models.spec import MAX_DENSE_BYTES, ModelSpec
+from labelzoo.models.spec import MAX_DENSE_BYTES, ModelSpec, refuse_missing_features
 
 Array = Any
 
@@ -85,8 +85,7 @@ def prepare(
     """
     _check_settings(settings)
     _refuse_large(data)
-    if data.has_missing_features:
-        raise ValueError("X has missing features (NaN), which label_logistic has no model for: impute them")
+    refuse_missing_features(data, "label_logistic")
     X = design_matrix(jnp.asarray(_dense(data.X), float), intercept=settings["intercept"])
     precision = jnp.full(X.shape[1], settings["prior_scale"] ** -2.0)
     if settings["intercept"]:

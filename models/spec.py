@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 View = Callable[..., Any]
 Inputs = dict[str, Any]
@@ -36,6 +37,53 @@ MAX_DENSE_BYTES = 2**31
 """Largest dense array that a model prepares without being asked for more (2 GiB)."""
 
 
+def nan_columns(X: Any, names: Any = None) -> str:
+    """Say in words where the features are missing: number of values, number of columns, the first names.
+
+    Parameters
+    ----------
+    X : array or sparse matrix (obs, feature)
+    names : sequence of str or None
+    """
+    if sparse.issparse(X):
+        cells = X.tocoo()
+        at = cells.col[np.isnan(cells.data)]
+        counts = np.bincount(at, minlength=X.shape[1])
+    else:
+        counts = np.isnan(np.asarray(X, float)).sum(axis=0)
+    columns = np.flatnonzero(counts)
+    shown = [
+        f"{str(names[j]) if names is not None and len(names) else f'feature {j}'!r} ({counts[j]})"
+        for j in columns[:5].tolist()
+    ]
+    more = f" and {len(columns) - 5} more" if len(columns) > 5 else ""
+    plural = "" if len(columns) == 1 else "s"
+    return (
+        f"missing features (NaN), {counts.sum()} in {len(columns)} column{plural}: {', '.join(shown)}{more}"
+    )
+
+
+def refuse_missing_features(data: Any, model: str) -> None:
+    """Refuse NaN features for a model that has no law for them.
+
+    Parameters
+    ----------
+    data : labelzoo.data.LabelData
+    model : str
+        For the message.
+
+    Raises
+    ------
+    ValueError
+        Naming the columns, how many values each lacks, and what to do.
+    """
+    if data.has_missing_features:
+        raise ValueError(
+            f"X has {nan_columns(data.X, data.feature_names)}; {model} has no model for missing features: "
+            "impute them (labelzoo.preparation.prepare_data(data, prepare('impute')))"
+        )
+
+
 def prepare_dense(
     data: Any, settings: Mapping[str, Any], constants: Mapping[str, Any] | None = None
 ) -> Inputs:
@@ -59,8 +107,10 @@ def prepare_dense(
     Raises
     ------
     ValueError
-        If a dense array would take more than `MAX_DENSE_BYTES`.
+        If a dense array would take more than `MAX_DENSE_BYTES`, or features are missing: a program that
+        has a law for missing features brings its own ``prepare``.
     """
+    refuse_missing_features(data, "a plain program")
     size = 8 * data.num_rows * max(data.num_labels, data.num_features)
     if size > MAX_DENSE_BYTES:
         raise ValueError(
@@ -120,6 +170,11 @@ class ModelSpec:
         way. The joint tests need it where the program's likelihood is a factor or a count and there is no
         `simulate`; posterior calibration falls back on independent draws from `predict` where `log_score` is
         None. Traceable by JAX.
+    predict_draws : callable or None
+        ``predict_draws(draws, X_new, constants, rng) -> probs (sample, row, labels)`` for models whose new
+        rows have latent variables of their own (a Gaussian process): `draws` maps site names to all draws,
+        `X_new` is dense or csr, `rng` a NumPy generator; joint over the rows of one call. None: `predict`,
+        draw by draw.
     tiny, default : mapping
         Sizes for checks and for examples.
     small_settings : mapping
@@ -143,6 +198,7 @@ class ModelSpec:
     simulate: Callable[..., Any] | None = None
     no_simulate: str = ""
     draw_labels: Callable[..., Any] | None = None
+    predict_draws: Callable[..., Any] | None = None
     tiny: Mapping[str, int] = field(default_factory=dict)
     default: Mapping[str, int] = field(default_factory=dict)
     small_settings: Mapping[str, Any] = field(default_factory=dict)

@@ -200,7 +200,7 @@ def _judge(name: str, kind: str, own: Moments, found: Gaps, names: list[str], li
         f"comparisons; means differ by at most {found.upper.max():.2g} posterior sd (95 % limits)"
     )
     result = CheckResult(name, "agreement", "functionals", None, float(z[worst]), limit, "")
-    if kind != "mcmc":
+    if kind not in ("mcmc", "conjugate"):
         far = found.shift.max()
         return replace(result, detail=f"{kind} engine, not judged: means up to {far:.2g} posterior sd away")
     moves = own.sd > 0

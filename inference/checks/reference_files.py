@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 
+from labelzoo.inference.checks.states import coin_labels
 from labelzoo.models import registry
 from labelzoo.models.spec import ModelSpec
 
@@ -25,6 +26,8 @@ KEYS = ("model", "engine", "data", "data_hash", "settings", "seed", "diagnostics
 def tiny_data(spec: ModelSpec, seed: int, settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Simulate the tiny case of a model: the data and the settings it was simulated under.
 
+    Labels are fair coins where the model cannot simulate.
+
     Parameters
     ----------
     seed : int
@@ -34,13 +37,15 @@ def tiny_data(spec: ModelSpec, seed: int, settings: Mapping[str, Any]) -> tuple[
     Raises
     ------
     ValueError
-        If the model does not simulate.
+        If the model neither simulates nor names its tiny sizes.
     """
-    if spec.simulate is None:
-        why = f": {spec.no_simulate}" if spec.no_simulate else ""
-        raise ValueError(f"model {spec.name!r} does not simulate{why}; pass data")
     sizes = {name: size for name, size in spec.tiny.items() if name in spec.settings}
     resolved = spec.resolve({**sizes, **settings})
+    if spec.simulate is None:
+        if not {"num_obs", "num_features", "num_labels"} <= set(spec.tiny):
+            why = f": {spec.no_simulate}" if spec.no_simulate else ""
+            raise ValueError(f"model {spec.name!r} does not simulate{why}; pass data")
+        return coin_labels(spec.tiny, seed), resolved
     data, _ = spec.simulate(jax.random.key(seed), dict(spec.tiny), **settings)
     return data, resolved
 

@@ -102,6 +102,11 @@ def simulated(spec: ModelSpec, seed: int) -> Any:
     sizes["num_obs"], sizes["num_labels"] = max(sizes["num_obs"], 6), max(sizes["num_labels"], 3)
     if spec.simulate is not None:
         return spec.simulate(jax.random.key(seed), sizes)[0]
+    return coin_labels(sizes, seed)
+
+
+def coin_labels(sizes: Mapping[str, int], seed: int) -> Any:
+    """Return standard normal features and fair coin labels, for models that cannot simulate."""
     rng = np.random.default_rng([seed, 0])
     X = rng.standard_normal((sizes["num_obs"], sizes["num_features"]))
     return LabelData.from_arrays(X, rng.integers(0, 2, (sizes["num_obs"], sizes["num_labels"])))

@@ -75,7 +75,7 @@ def joint_tasks(
             tasks.append(Task(f"geweke {name}", partial(_geweke_row, spec, engine, seed, families, say)))
         tasks.append(Task(f"sbc {name}", partial(_sbc_row, spec, engine, seed, families, say)))
         reference = f"{spec.name}_tiny"
-        if engine.kind in ("mcmc", "bound") and name in engines and reference in reference_names():
+        if engine.kind != "point" and name in engines and reference in reference_names():
             tasks.append(Task(f"agreement {name}", partial(_agreement_row, reference, name, seed, say)))
     return tasks
 

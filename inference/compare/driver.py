@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from labelzoo.held_out import random_parts
 from labelzoo.inference.compare.functionals import evaluate, joint_log_score, marginal_log_score
 from labelzoo.inference.compare.verdict import Moments, converged, difference, is_refuted, moments, verdict
 from labelzoo.inference.fit import find_engine
@@ -186,7 +187,7 @@ def _split(data: Any, test: Any, fraction: float, seed: int) -> tuple[Any, Any]:
         return data, test
     if data.num_rows < 5:
         raise ValueError(f"data: {data.num_rows} rows are too few to hold some out; pass test=")
-    return data.split(fraction, seed=seed)
+    return random_parts(data, fraction, seed)
 
 
 def _row(

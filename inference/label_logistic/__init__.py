@@ -1,10 +1,10 @@
-"""Engines of label_logistic: Polya-Gamma Gibbs and mean field, registered beside NUTS and SVI."""
+"""Engines of label_logistic: Polya-Gamma Gibbs, mean field and its streaming form, beside NUTS and SVI."""
 
-from labelzoo.inference.label_logistic import gibbs, mean_field
+from labelzoo.inference.label_logistic import gibbs, mean_field, streaming
 from labelzoo.inference.label_logistic.updates import UPDATES
 from labelzoo.models.label_logistic import spec as card
 from labelzoo.models.registry import register
 
 __all__ = ["spec"]
 
-spec = register(card, engines=[gibbs.engine, mean_field.engine], updates=UPDATES)
+spec = register(card, engines=[gibbs.engine, mean_field.engine, streaming.engine], updates=UPDATES)

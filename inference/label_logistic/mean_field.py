@@ -86,6 +86,37 @@ def sweep(factors: Factors, inputs: Inputs) -> Factors:
     return Factors(m, S, update_tilt(m, S, inputs))
 
 
+@jax.jit
+def _first(inputs: dict[str, Array]) -> tuple[Factors, Array]:
+    factors = start(inputs)
+    return factors, bound(factors, inputs)
+
+
+@jax.jit
+def _step(state: tuple[Factors, dict[str, Array]]) -> tuple[tuple[Factors, dict[str, Array]], Array]:
+    """Sweep once. The inputs travel with the state, so that one program serves all data of a shape."""
+    factors, inputs = sweep(*state), state[1]
+    return (factors, inputs), bound(factors, inputs)
+
+
+_law = jax.jit(update_weights)
+
+
+def refuse_options(num_samples: Any, khat_samples: Any) -> None:
+    """Refuse numbers of draws that are out of range.
+
+    Raises
+    ------
+    ValueError
+    """
+    if not isinstance(num_samples, int | np.integer) or num_samples < 1:
+        raise ValueError(f"num_samples must be a positive integer, got {num_samples!r}")
+    if not isinstance(khat_samples, int | np.integer) or 0 != khat_samples < MIN_WEIGHTS:
+        raise ValueError(
+            f"khat_samples must be 0 or an integer of at least {MIN_WEIGHTS}, got {khat_samples!r}"
+        )
+
+
 def run_mean_field(
     spec: ModelSpec,
     inputs: Inputs,
@@ -115,33 +146,23 @@ def run_mean_field(
     FloatingPointError
         If the bound is not finite.
     """
-    if not isinstance(num_samples, int | np.integer) or num_samples < 1:
-        raise ValueError(f"num_samples must be a positive integer, got {num_samples!r}")
-    if not isinstance(khat_samples, int | np.integer) or 0 != khat_samples < MIN_WEIGHTS:
-        raise ValueError(
-            f"khat_samples must be 0 or an integer of at least {MIN_WEIGHTS}, got {khat_samples!r}"
-        )
+    refuse_options(num_samples, khat_samples)
     refuse_large_precisions(inputs)
-
-    @jax.jit
-    def step(factors: Factors) -> tuple[Factors, Array]:
-        factors = sweep(factors, inputs)
-        return factors, bound(factors, inputs)
-
-    first = start(inputs)
+    inputs = dict(inputs)
+    first, first_bound = _first(inputs)
     result = iterate(
-        step,
-        first,
-        float(bound(first, inputs)),
+        _step,
+        (first, inputs),
+        float(first_bound),
         max_iter=max_iter,
         tolerance=tolerance,
-        blocks=Factors._asdict,
+        blocks=lambda state: state[0]._asdict(),
         progress=progress,
         name="mean field",
     )
     begin = time.perf_counter()
     draw_key, khat_key = jax.random.split(rng_key)
-    law = update_weights(result.state.tilt, inputs)
+    law = _law(result.state[0].tilt, inputs)
     weights = np.asarray(law.sample(draw_key, (int(num_samples),)))[None]
     khat = {"khat": psis_khat(log_weights(khat_key, law, inputs, int(khat_samples)))} if khat_samples else {}
     return EngineResult(

@@ -10,7 +10,7 @@ import numpyro.handlers as handlers
 
 from labelzoo.inference.checks.programs import Program, Static, join_inputs, split_inputs
 from labelzoo.inference.checks.stationarity import StationarityCase
-from labelzoo.inference.label_logistic import mean_field
+from labelzoo.inference.label_logistic import mean_field, streaming_stationarity
 from labelzoo.inference.label_logistic.updates import weights_given_omega
 from labelzoo.inference.polya_gamma import mean
 from labelzoo.models.label_logistic import polya_gamma
@@ -125,4 +125,5 @@ CASES = (
             ("tilt without the covariance", lambda inputs: fixed_point(inputs, sweep=_no_spread)),
         ),
     ),
+    *streaming_stationarity.CASES,
 )

@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from labelzoo.data_commands import SOURCE_HELP, data_app
+
 app = typer.Typer(
     name="labelzoo",
     help="Bayesian multi-label models: exact against custom inference, and what to label next.",
@@ -19,12 +21,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-data_app = typer.Typer(help="Look at data.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(data_app, name="data")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Same seed, same result.")]
-Data = Annotated[str, typer.Option("--data", help="A built-in name (emoji) or a .npz file.")]
+Data = Annotated[str, typer.Option("--data", help=SOURCE_HELP)]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A setting of the model or engine; repeat."),
@@ -139,24 +140,6 @@ def list_command(as_json: Json = False) -> None:
 
     payload = listing()
     emit(as_json, payload, as_text(payload))
-
-
-@data_app.command("describe")
-def describe(
-    source: Annotated[str, typer.Argument(help="A built-in name (emoji) or a .npz file.")],
-    as_json: Json = False,
-) -> None:
-    """Print what a data set holds: sizes, cardinality, missing cells, labels never positive."""
-    from labelzoo.data import load
-
-    data = load(source)
-    summary = data.summary()
-    shown = {k: (f"{len(v)}" if isinstance(v, list | tuple) else v) for k, v in summary.items()}
-    text = "\n".join(
-        f"{name:>24}  {value:.4g}" if isinstance(value, float) else f"{name:>24}  {value}"
-        for name, value in shown.items()
-    )
-    emit(as_json, {**summary, "label_names": list(data.label_names)}, text)
 
 
 @app.command()

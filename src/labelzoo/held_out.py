@@ -1,11 +1,13 @@
 """Held-out metrics of posteriors beside plain label frequencies."""
 
+import warnings
 from typing import Any
 
 import numpy as np
 
 from labelzoo.data.describe import observed_per_label
 from labelzoo.data.metrics import evaluate
+from labelzoo.data.splits import AbsentLabelsWarning
 
 Array = Any
 
@@ -24,6 +26,16 @@ KEPT = (
     "log_score",
     "calibration_error",
 )
+
+
+def random_parts(data: Any, fraction: float, seed: int) -> tuple[Any, Any]:
+    """Return (train, test) at random, without the warning of absent labels.
+
+    The tables of results count the labels and rows for which a metric is undefined.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AbsentLabelsWarning)
+        return data.split(fraction, seed=seed)
 
 
 def thin_rows(data: Any, seed: int = 0, max_cells: int = MAX_CELLS) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 
 def listing() -> dict[str, Any]:
     """Return the registries as plain lists of dictionaries."""
-    from labelzoo.acquisition.front import SCORES
+    from labelzoo.acquisition.catalogue import catalogue
     from labelzoo.data import BUILTIN
     from labelzoo.models import registry
 
@@ -33,7 +33,10 @@ def listing() -> dict[str, Any]:
                 "checks": ["draws", "identity", "stationarity", "enumeration"] if entry.updates else [],
             }
         )
-    scores = [info._asdict() for info in SCORES]
+    scores = [
+        {name: getattr(entry, name) for name in ("name", "query", "units", "needs", "helps", "cost", "source")}
+        for entry in catalogue().values()
+    ]
     return {"models": models, "acquisition": scores, "datasets": [{"name": name} for name in BUILTIN]}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import xarray as xr
 
-from labelzoo.held_out import BASELINE, baseline, metrics_row, observed_cells, thin_rows
+from labelzoo.held_out import BASELINE, baseline, metrics_row, observed_cells, random_parts, thin_rows
 from labelzoo.inference.predict import mean_prob
 
 Array = Any
@@ -76,7 +76,7 @@ def fit_whole(
     seconds_left : callable
         Seconds that may still be spent here; engines that would pass it are left out, with a note.
     """
-    train, test = data.split(TEST_FRACTION, seed=seed)
+    train, test = random_parts(data, TEST_FRACTION, seed)
     found = HeldOut()
     slowest = 0.0
     for name in engines:

@@ -14,6 +14,11 @@ from labelzoo.acquisition import (
     top,
     variance_reduction,
 )
+from labelzoo.acquisition import anomalies
+from labelzoo.acquisition.ensemble import ENTRIES, greedy_for_targets, target_gram
+from labelzoo.acquisition.problem import Problem
+
+ENTRY = ENTRIES[0]
 
 
 def draws(samples: int = 300, rows: int = 6, labels: int = 3, seed: int = 0) -> np.ndarray:
@@ -136,3 +141,97 @@ def test_front_refuses_what_it_cannot_read() -> None:
         score(xr.DataTree())
     with pytest.raises(ValueError, match="no acquisition function 'nonsense'"):
         score(tree_of(draws()), "nonsense")
+
+
+def removed_at_targets(probs: np.ndarray, targets: np.ndarray, asked: list[int]) -> float:
+    """Variance at the targets before minus after the labels of `asked`, by dense linear algebra."""
+    both = np.concatenate([probs, targets], axis=1)
+    cells = slice(probs[0].size, None)
+    before = np.cov(both.reshape(len(both), -1), rowvar=False)
+    return float(np.trace((before - dense_posterior(both, asked))[cells, cells]))
+
+
+@pytest.mark.parametrize(("samples", "labels"), [(300, 3), (220, 230)])
+def test_targets_equal_dense_conditioning(samples: int, labels: int) -> None:
+    """Both spaces: fewer labels than draws and more."""
+    both = draws(samples, rows=5, labels=labels, seed=4)
+    both += 0.01 * (np.random.default_rng(5).random(both.shape) - both)
+    probs, targets = both[:, :3], both[:, 3:]
+    gram = target_gram(targets)
+    expected = [removed_at_targets(probs, targets, [row]) for row in range(3)]
+    np.testing.assert_allclose(variance_reduction(make_ensemble(probs), gram=gram), expected, rtol=1e-8)
+    rows, gains = greedy_for_targets(make_ensemble(probs), gram, 3)
+    together = [removed_at_targets(probs, targets, list(rows[: b + 1])) for b in range(3)]
+    np.testing.assert_allclose(np.cumsum(gains), together, rtol=1e-8)
+
+
+def test_both_spaces_agree_on_the_pool_itself() -> None:
+    probs = draws(samples=210, rows=4, labels=9, seed=6)
+    own = make_ensemble(probs).anomalies.transpose(1, 0, 2)
+    noise, weights = make_ensemble(probs).noise, np.arange(4.0)[:, None, None]
+    gram = target_gram(probs, np.arange(4.0))
+    np.testing.assert_allclose(
+        anomalies._by_labels(own, noise, weights, gram),
+        anomalies._by_samples(own, noise, weights, gram),
+        rtol=1e-9,
+        atol=1e-12,
+    )
+
+
+def test_a_gaussian_ensemble_gives_the_closed_form() -> None:
+    """One label: cov^2 / (var + noise) at every target, from the covariance that made the draws."""
+    rng = np.random.default_rng(2)
+    root = np.linalg.cholesky([[1.0, 0.6, -0.3], [0.6, 1.0, 0.2], [-0.3, 0.2, 1.0]])
+    white = rng.standard_normal((500, 3))
+    white = np.linalg.solve(np.linalg.cholesky(np.cov(white, rowvar=False)), (white - white.mean(axis=0)).T).T
+    probs = (0.5 + 0.05 * white @ root.T)[:, :, None]
+    covariance = 0.0025 * root @ root.T
+    noise = 0.25 - 0.0025 * 499 / 500
+    gram = target_gram(probs[:, 2:], [2.0])
+    expected = 2 * covariance[:2, 2] ** 2 / (np.diag(covariance)[:2] + noise)
+    np.testing.assert_allclose(
+        variance_reduction(make_ensemble(probs[:, :2]), gram=gram), expected, rtol=1e-10
+    )
+
+
+def test_the_row_that_moves_with_the_targets_wins() -> None:
+    targets = draws(samples=400, rows=3, seed=8)
+    noise = np.random.default_rng(9).uniform(0.01, 0.99, (400, 5, 3))
+    probs = np.concatenate([noise[:, :2], targets[:, [1]], noise[:, 2:]], axis=1)
+    problem = Problem(probs=probs, target_probs=lambda: targets)
+    assert ENTRY(problem, 2).rows[0] == 2
+    assert np.argmax(ENTRY.score(problem)) == 2
+
+
+def test_entry_reads_targets_and_weights() -> None:
+    probs, targets = draws(rows=8)[:, :5], draws(rows=8)[:, 5:]
+    weights = np.array([0.0, 3.0, 1.0])
+    given = ENTRY.score(Problem(probs=probs, target_probs=targets, weights=weights))
+    by_hand = 3 * variance_reduction(make_ensemble(probs), gram=target_gram(targets[:, [1]]))
+    by_hand = by_hand + variance_reduction(make_ensemble(probs), gram=target_gram(targets[:, [2]]))
+    np.testing.assert_allclose(given, by_hand, rtol=1e-10)
+    pool = ENTRY.score(Problem(probs=probs))
+    np.testing.assert_allclose(pool, variance_reduction(make_ensemble(probs)))
+    choice = ENTRY(Problem(probs=probs), 3)
+    rows, gains = greedy(make_ensemble(probs), 3)
+    assert (choice.rows == rows).all() and (choice.gains == gains).all()
+    assert choice.report["samples"] == 300
+
+
+def test_order_of_draws_and_labels_does_not_matter() -> None:
+    probs = draws(rows=8)
+    rng = np.random.default_rng(3)
+    other = probs[rng.permutation(300)][:, :, rng.permutation(3)]
+    scores = [ENTRY.score(Problem(probs=p[:, :5], target_probs=p[:, 5:])) for p in (probs, other)]
+    np.testing.assert_allclose(scores[1], scores[0], rtol=1e-9)
+
+
+def test_draws_of_pool_and_targets_must_match() -> None:
+    with pytest.raises(ValueError, match="the targets have 250 draws, the pool has 300"):
+        variance_reduction(make_ensemble(draws()), gram=target_gram(draws(samples=250)))
+    with pytest.raises(ValueError, match="target_probs must be .* two samples or more"):
+        target_gram(draws(samples=1))
+    bad = draws()
+    bad[7, 4, 1] = np.nan
+    with pytest.raises(ValueError, match="target_probs .*sample 7, row 4, label 1 is nan"):
+        target_gram(bad)

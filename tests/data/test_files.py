@@ -42,7 +42,7 @@ def test_real_files(shared_data: Path, name: str) -> None:
     summary = data.summary()
     assert summary["cardinality"] == pytest.approx(CARDINALITY.get(name, summary["cardinality"]), abs=0.005)
     if name in SPLITS:
-        assert tuple(part.num_rows for part in data.published_split()) == SPLITS[name]
+        assert (len(data.train_index), len(data.test_index)) == SPLITS[name]
     with np.load(shared_data / "npz" / f"{name}.npz") as raw:
         assert sparse.issparse(data.X) == ("X_data" in raw.files)
 
@@ -74,7 +74,7 @@ def test_missing_features_of_a_real_file(shared_data: Path) -> None:
 def test_overlap_of_a_published_split_leaves_the_test_side(shared_data: Path) -> None:
     with pytest.warns(UserWarning, match=r"genbase\.npz: rows of train_index dropped from test_index: \d+$"):
         data = load(shared_data / "npz" / "genbase.npz")
-    assert tuple(part.num_rows for part in data.published_split()) == (463, 198)
+    assert (len(data.train_index), len(data.test_index)) == (463, 198)
 
 
 def example(X: object) -> LabelData:
@@ -131,9 +131,7 @@ def test_truncated_file_is_one_clear_line(tmp_path: Path, share: float) -> None:
     example(np.eye(4)).save_npz(path)
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(
-        ValueError, match=r"cut\.npz: cannot be read as \.npz: .*built-in data sets: emoji"
-    ) as caught:
+    with pytest.raises(ValueError, match=r"cut\.npz: cannot be read as \.npz: ") as caught:
         load(path)
     assert "\n" not in str(caught.value)
 
@@ -156,11 +154,6 @@ def test_absent_and_unknown(tmp_path: Path) -> None:
         load("nothing")
     with pytest.raises(ValueError, match=r"gone\.npz: cannot be read as \.npz: .*No such file"):
         from_npz(tmp_path / "gone.npz")
-    (tmp_path / "table.csv").write_text("a,b")
-    with pytest.raises(ValueError, match=r"table\.csv: not an \.npz file \(built-in data sets: emoji\)"):
-        load(tmp_path / "table.csv")
-    with pytest.raises(ValueError, match="not an .npz file"):
-        load(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from scipy import sparse
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from labelzoo.data import metrics
+from labelzoo.data.metrics import averages
 
 NAN = np.nan
 
@@ -51,7 +52,7 @@ def test_auc_equals_scikit_learn(seed: int, hidden: float, ties: bool) -> None:
 def test_blocks_do_not_change_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     Y, scores = problem(7)
     whole = metrics.per_example_auc(Y, scores)
-    monkeypatch.setattr(metrics, "BLOCK_CELLS", 20)
+    monkeypatch.setattr(averages, "BLOCK_CELLS", 20)
     np.testing.assert_array_equal(metrics.per_example_auc(Y, scores).each, whole.each)
     blocks = metrics.macro_average_precision(Y, scores).each
     monkeypatch.undo()

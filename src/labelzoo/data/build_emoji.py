@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from labelzoo.data.files import save_npz
 from labelzoo.data.labeldata import LabelData
+from labelzoo.data.npz import save_npz
 
 MIN_ROWS = 2  # a feature or label of a single emoji can be neither learnt nor tested
 

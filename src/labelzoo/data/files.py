@@ -1,50 +1,192 @@
-"""Reading and writing .npz files, and the data sets that come with the package."""
+"""One way in and one way out: data sets by built-in name, by file of any format, by folder."""
 
 import os
-import uuid
-import warnings
-import zipfile
-import zlib
-from importlib import resources
+from collections.abc import Callable
+from importlib import import_module, resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-from scipy import sparse
-
+from labelzoo.data.errors import DataError
 from labelzoo.data.labeldata import LabelData
-from labelzoo.data.missing import Missing
+from labelzoo.data.limits import refuse_unwritable
+from labelzoo.data.npz import from_npz, save_npz
+from labelzoo.data.text_writing import things_beyond_rows, warn_lost
 from labelzoo.data.validate import listed
+from labelzoo.data.xmc import HEADER
+
+__all__ = ["BUILTIN", "FORMATS", "from_npz", "load", "save_data", "save_npz"]
 
 BUILTIN = ("emoji",)
-# RuntimeError and its subclasses are what zipfile raises for encrypted members and unknown compression.
-UNREADABLE = (OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
-def load(name_or_path: str | os.PathLike[str], *, allow_missing_features: bool = False) -> LabelData:
-    """Return a built-in data set by its name (``"emoji"``), or read an .npz file.
+class Format(NamedTuple):
+    """A file format: where its reader and writer live, and what may be said about reading.
+
+    Attributes
+    ----------
+    suffixes : tuple of str
+        Lower case; a further ``.gz`` or ``.bz2`` is taken off before they are asked.
+    reader, writer : str
+        ``"module:function"``, imported when needed.
+    options : tuple of str
+        Keyword arguments of the reader beside ``allow_missing_features``.
+    packed : bool
+        Whether the file may be compressed as a whole.
+    """
+
+    suffixes: tuple[str, ...]
+    reader: str
+    writer: str
+    options: tuple[str, ...] = ()
+    packed: bool = True
+
+
+HERE = "labelzoo.data."
+FORMATS: dict[str, Format] = {
+    "npz": Format((".npz",), f"{HERE}npz:from_npz", f"{HERE}npz:save_npz", packed=False),
+    "netcdf": Format(
+        (".nc", ".nc4"), f"{HERE}netcdf:read_netcdf", f"{HERE}netcdf:write_netcdf", packed=False
+    ),
+    "arff": Format(
+        (".arff",), f"{HERE}mulan:read_arff", f"{HERE}mulan_write:write_arff",
+        ("xml", "labels", "encode", "drop", "encoding"),
+    ),
+    "xmc": Format((".xmc",), f"{HERE}xmc:read_xmc", f"{HERE}xmc:write_xmc", ("split", "split_column")),
+    "svmlight": Format(
+        (".svm", ".svmlight", ".libsvm"), f"{HERE}svmlight:read_svmlight", f"{HERE}svmlight:write_svmlight",
+        ("n_features", "n_labels", "zero_based"),
+    ),
+    "csv": Format(
+        (".csv", ".tsv"), f"{HERE}csv_table:read_csv", f"{HERE}csv_table:write_csv",
+        ("labels", "index", "sep", "encode", "drop", "encoding"),
+    ),
+}  # fmt: skip
+"""What `load` reads and `save_data` writes."""
+
+ARFF_LOSES = ("row names", "the published split")
+
+UNCLEAR = (".txt", ".dat", "")
+"""Suffixes that say nothing: the contents are looked at."""
+
+
+def load(
+    source: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    allow_missing_features: bool = False,
+    **options: Any,
+) -> LabelData:
+    """Return a built-in data set by its name (``"emoji"``), or read a file or a folder.
 
     Parameters
     ----------
-    name_or_path : str or path
-        A name of `BUILTIN`, or the path of a file in the layout of `save_npz`.
+    source : str or path
+        A name of `BUILTIN`, a file of any of `FORMATS`, or a folder that holds ARFF (and XML): NAME.arff, or
+        NAME-train.arff and NAME-test.arff, which become one table with a published split.
+    format : str, optional
+        A name of `FORMATS`. Default: by the suffix, ``.gz`` and ``.bz2`` taken off; by the contents for
+        ``.txt``, ``.dat`` and no suffix.
     allow_missing_features : bool
         Accept NaN in the features.
+    **options
+        Those of the format's reader, such as ``labels=`` for CSV and ARFF; None means not given.
+
+    Raises
+    ------
+    DataError
+        A ValueError with one line that names the path, and the line in it where there is one.
+    ValueError
+        For an option that the format does not know.
+    """
+    options = {name: value for name, value in options.items() if value is not None}
+    path = Path(source)
+    if format is not None and format not in FORMATS:
+        raise ValueError(f"no format {format!r} (known: {', '.join(FORMATS)})")
+    if format is None and str(source) in BUILTIN:
+        refuse_options(options, (), "a built-in data set")
+        with resources.as_file(resources.files("labelzoo.data") / f"{source}.npz") as built_in:
+            return from_npz(built_in)
+    if not path.exists():
+        raise DataError(f"no such file, and no built-in data set of that name ({known()})", path)
+    if path.is_dir():
+        if format not in (None, "arff"):
+            raise DataError(f"is a folder: folders are read as ARFF, not as {format}", path)
+        refuse_options(options, FORMATS["arff"].options, "a folder with ARFF")
+        from labelzoo.data.arff_folder import read_folder
+
+        return guarded(read_folder, path, allow_missing_features=allow_missing_features, **options)
+    name = format or format_of(path)
+    refuse_options(options, FORMATS[name].options, f"format {name!r}")
+    reader = imported(FORMATS[name].reader)
+    return guarded(reader, path, allow_missing_features=allow_missing_features, **options)
+
+
+def guarded(reader: Callable[..., LabelData], path: Path, **options: Any) -> LabelData:
+    """Call a reader; a ValueError that does not name the file yet becomes a DataError that does."""
+    try:
+        return reader(path, **options)
+    except DataError:
+        raise
+    except ValueError as error:
+        raise DataError(str(error), path) from error
+    except MemoryError as error:
+        raise DataError("needs more memory than there is", path) from error
+
+
+def save_data(data: LabelData, path: str | os.PathLike[str], *, format: str | None = None) -> str:
+    """Write ``data`` to a file, at once or not at all, and return the name of its format.
+
+    Parameters
+    ----------
+    data : LabelData
+    path : str or path
+        Text formats are compressed where it ends in ``.gz`` or ``.bz2``.
+    format : str, optional
+        A name of `FORMATS`. Default: by the suffix.
 
     Raises
     ------
     ValueError
-        With one line that names the path, where it is absent, unreadable, truncated or not valid.
+        Where the format cannot hold ``data`` (the message names those that can), or the file cannot be
+        written. Names and splits that are lost give a warning that lists them.
     """
-    if str(name_or_path) in BUILTIN:
-        with resources.as_file(resources.files("labelzoo.data") / f"{name_or_path}.npz") as path:
-            return from_npz(path)
-    path = Path(name_or_path)
-    if not path.exists():
-        raise ValueError(f"{path}: no such file, and no built-in data set of that name ({known()})")
-    if path.suffix.lower() != ".npz":
-        raise ValueError(f"{path}: not an .npz file ({known()})")
-    return from_npz(path, allow_missing_features=allow_missing_features)
+    target = Path(path)
+    name = written_format(target, format)
+    refuse_unwritable(data)
+    try:
+        imported(FORMATS[name].writer)(data, target)
+    except OSError as error:
+        raise ValueError(f"cannot write {str(target)!r}: {error.strerror or error}") from error
+    if name == "arff":
+        warn_lost([lost for lost in things_beyond_rows(data) if lost in ARFF_LOSES], path, "ARFF")
+    return name
+
+
+def written_format(target: Path, format: str | None = None) -> str:
+    """Return the format that `save_data` writes to a path; ValueError where there is none."""
+    if format is not None and format not in FORMATS:
+        raise ValueError(f"no format {format!r} (known: {', '.join(FORMATS)})")
+    name = format or format_by_suffix(target)
+    if name is None:
+        raise ValueError(f"{target}: the suffix names no format, so give one of {', '.join(FORMATS)}")
+    if target.suffix.lower() in (".gz", ".bz2") and not FORMATS[name].packed:
+        raise ValueError(f"{target}: {name} is not written as {target.suffix}")
+    return name
+
+
+def imported(place: str) -> Callable[..., Any]:
+    """Return the function at ``"module:function"``."""
+    module, _, function = place.partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), function)
+    return found
+
+
+def refuse_options(options: dict[str, Any], own: tuple[str, ...], what: str) -> None:
+    """Raise ValueError naming the options that are not among ``own``."""
+    unknown = [repr(name) for name in options if name not in own]
+    if unknown:
+        its_own = ", ".join(own) or "none"
+        raise ValueError(f"{what} has no option {listed(unknown)} (its own: {its_own})")
 
 
 def known() -> str:
@@ -52,156 +194,52 @@ def known() -> str:
     return f"built-in data sets: {', '.join(BUILTIN)}"
 
 
-def from_npz(path: str | os.PathLike[str], *, allow_missing_features: bool = False) -> LabelData:
-    """Read LabelData from an .npz file.
+def bare_suffix(path: Path) -> str:
+    """Return the suffix in lower case, after ``.gz`` or ``.bz2`` is taken off."""
+    suffix = path.suffix.lower()
+    return path.with_suffix("").suffix.lower() if suffix in (".gz", ".bz2") else suffix
 
-    The arrays are ``X`` (n, d), or ``X_data, X_indices, X_indptr, X_shape`` (CSR); ``Y_indices, Y_indptr,
-    Y_shape`` (CSR of ones), or ``y`` (class index) with ``class_names``, which becomes one label a class;
-    optionally ``feature_names, label_names, example_names, train_index, test_index`` and, as `save_npz`
-    writes them, ``missing_rows, missing_cell_rows, missing_cell_labels, missing_cells_are`` and
-    ``content_hash``, which is checked.
 
-    Rows that a published split holds on both sides leave the test side, with a warning.
+def format_by_suffix(path: Path) -> str | None:
+    """Return the name of the format that the suffix means, or None."""
+    suffix = bare_suffix(path)
+    return next((name for name, found in FORMATS.items() if suffix in found.suffixes), None)
+
+
+def format_of(path: Path) -> str:
+    """Return the name of the format of a file: by its suffix, else by its contents.
 
     Raises
     ------
-    ValueError
-        With one line that begins with the path.
+    DataError
+        For a suffix that no format has.
     """
+    by_suffix = format_by_suffix(path)
+    if by_suffix is not None:
+        return by_suffix
+    if bare_suffix(path) not in UNCLEAR:
+        suffixes = ", ".join(suffix for found in FORMATS.values() for suffix in found.suffixes)
+        raise DataError(
+            f"the suffix {bare_suffix(path)!r} is not known ({suffixes}): give the format, one of "
+            f"{', '.join(FORMATS)}",
+            path,
+        )
+    return format_by_contents(path)
+
+
+def format_by_contents(path: Path) -> str:
+    """Tell npz and netCDF by their first bytes, ARFF by its first word, XMC by its header; else svmlight."""
+    from labelzoo.data.text_files import open_text
+
     try:
-        arrays = read_arrays(path)
-    except UNREADABLE as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(f"{path}: cannot be read as .npz: {reason} ({known()})") from error
-    try:
-        data = from_layout(arrays, str(path), allow_missing_features)
-        check_hash(data, arrays.get("content_hash"))
-        return data
-    except KeyError as error:
-        raise ValueError(f"{path}: has no array {error} (found {', '.join(sorted(arrays))})") from error
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-
-
-def read_arrays(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read every array of an .npz file; pickled objects are refused."""
-    with open(path, "rb") as stream:  # np.load leaves a file that it opened and could not read open
-        archive = np.load(stream, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise ValueError("it holds one array, not an archive of named arrays")
-        with archive:
-            return {key: archive[key] for key in archive.files}
-
-
-def from_layout(arrays: dict[str, Any], source: str, allow_missing_features: bool) -> LabelData:
-    """Build LabelData from the arrays of an .npz file; KeyError names an array that is absent."""
-    X = arrays["X"] if "X" in arrays or "X_data" not in arrays else csr_from(arrays, "X", arrays["X_data"])
-    if "y" in arrays and "Y_indices" not in arrays:
-        Y, label_names = one_hot(arrays["y"], arrays["class_names"]), arrays["class_names"]
-    else:
-        ones = np.ones(len(arrays["Y_indices"]), dtype=np.int8)
-        Y, label_names = csr_from(arrays, "Y", ones), arrays.get("label_names")
-    train, test = without_overlap(arrays.get("train_index"), arrays.get("test_index"), source)
-    return LabelData(
-        X=X,
-        Y=Y,
-        missing=missing_from(arrays),
-        feature_names=arrays.get("feature_names"),
-        label_names=label_names,
-        example_names=arrays.get("example_names"),
-        train_index=train,
-        test_index=test,
-        allow_missing_features=allow_missing_features,
-    )
-
-
-def csr_from(arrays: dict[str, Any], key: str, values: Any) -> sparse.csr_array:
-    """Build a csr_array from its stored parts and check them in full."""
-    shape = tuple(int(size) for size in arrays[f"{key}_shape"])
-    result = sparse.csr_array((values, arrays[f"{key}_indices"], arrays[f"{key}_indptr"]), shape=shape)
-    result.check_format(full_check=True)
-    return result
-
-
-def one_hot(y: Any, class_names: Any) -> sparse.csr_array:
-    """Return class indices (n,) as a csr_array (n, classes) with one positive a row."""
-    count = len(class_names)
-    if y.ndim != 1 or y.dtype.kind not in "iu":
-        raise ValueError(f"y must be one class index a row, got {y.dtype} of shape {y.shape}")
-    outside = np.flatnonzero((y < 0) | (y >= count))
-    if len(outside):
-        texts = [f"row {i}: {y[i]}" for i in outside]
-        raise ValueError(f"y has classes outside 0..{count - 1}: {listed(texts)}")
-    return sparse.csr_array((np.ones(len(y), np.int8), y, np.arange(len(y) + 1)), shape=(len(y), count))
-
-
-def without_overlap(train: Any, test: Any, source: str) -> tuple[Any, Any]:
-    """Return the split with rows that stand on both sides taken from the test side, with a warning."""
-    if train is None or test is None:
-        return train, test
-    shared = np.intersect1d(train, test)
-    if not shared.size:
-        return train, test
-    rows = listed(shared.astype(str).tolist())
-    warnings.warn(f"{source}: rows of train_index dropped from test_index: {rows}", UserWarning, stacklevel=4)
-    return train, test[~np.isin(test, shared)]
-
-
-def missing_from(arrays: dict[str, Any]) -> Missing | None:
-    """Return the stored missingness, or None where the file has none."""
-    if "missing_rows" not in arrays:
-        return None
-    cells = (arrays["missing_cell_rows"], arrays["missing_cell_labels"])
-    return Missing(arrays["missing_rows"], cells, str(arrays["missing_cells_are"]))
-
-
-def check_hash(data: LabelData, stored: Any) -> None:
-    """Raise ValueError where the contents are not those saved: a damaged zip may lose whole arrays."""
-    if stored is not None and str(stored) != data.hash():
-        raise ValueError("content_hash does not fit the contents: the file was damaged or edited")
-
-
-def save_npz(data: LabelData, path: str | os.PathLike[str]) -> None:
-    """Write ``data`` in the layout that `from_npz` reads, at once or not at all.
-
-    The file is written beside its destination and renamed, so that no reader sees half of it. Features are
-    stored as float32 where that loses nothing. The same contents give the same bytes.
-    """
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with temporary.open("xb") as stream:
-            np.savez_compressed(stream, **to_layout(data))
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def to_layout(data: LabelData) -> dict[str, Any]:
-    """Return the arrays that `save_npz` writes."""
-    # The hash comes first: damage that hides the rest of the archive cannot hide it as well.
-    arrays: dict[str, Any] = {"content_hash": np.array(data.hash())}
-    if sparse.issparse(data.X):
-        arrays |= {"X_data": compact(data.X.data), "X_indices": data.X.indices, "X_indptr": data.X.indptr}
-        arrays["X_shape"] = np.array(data.X.shape)
-    else:
-        arrays["X"] = compact(data.X)
-    arrays |= {"Y_indices": data.Y.indices, "Y_indptr": data.Y.indptr, "Y_shape": np.array(data.Y.shape)}
-    for key in ("feature_names", "label_names", "example_names"):
-        arrays[key] = np.array(getattr(data, key), dtype=np.str_)
-    if data.train_index is not None:
-        arrays |= {"train_index": data.train_index, "test_index": data.test_index}
-    if data.missing is not None:
-        arrays |= {"missing_rows": data.missing.rows, "missing_cells_are": np.array(data.missing.cells_are)}
-        arrays |= {"missing_cell_rows": data.missing.cells[0], "missing_cell_labels": data.missing.cells[1]}
-    return arrays
-
-
-def compact(values: Any) -> Any:
-    """Return ``values`` as float32 where that is exact, else unchanged."""
-    with np.errstate(over="ignore"):
-        small = values.astype(np.float32)
-    return small if np.array_equal(small, values, equal_nan=True) else values
+        with path.open("rb") as stream:
+            head = stream.read(4)
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror or error}", path) from error
+    if head in (b"PK\x03\x04", b"\x89HDF"):
+        return "npz" if head.startswith(b"PK") else "netcdf"
+    with open_text(path) as text:
+        first = next((line.strip() for line in text if line.strip()), "")
+    if first.startswith("%") or first.lower().startswith("@relation"):
+        return "arff"
+    return "xmc" if HEADER.fullmatch(first) else "svmlight"

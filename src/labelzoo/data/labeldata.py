@@ -1,6 +1,7 @@
 """The table every model, engine and study reads: features, positive labels, and what is unobserved."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,6 +13,7 @@ from scipy.sparse import csr_array, issparse
 from labelzoo.data.convert import as_features, as_labels
 from labelzoo.data.describe import content_hash, describe
 from labelzoo.data.missing import Missing, canonical_missing, refuse_positive_missing, select_missing
+from labelzoo.data.splits import absent_labels, fold_rows, split_rows, warn_absent
 from labelzoo.data.validate import checked_names, checked_split, positions, refuse_duplicates
 
 MASK_BYTES = 64 * 2**20  # default memory cap of the dense tables made on request
@@ -205,24 +207,46 @@ class LabelData:
         train, test = (place[part][place[part] >= 0] for part in (self.train_index, self.test_index))
         return (train, test) if len(train) and len(test) else (None, None)
 
-    def split(self, test_fraction: float | int = 0.2, seed: int = 0) -> tuple["LabelData", "LabelData"]:
-        """Return a random (train, test) pair with disjoint rows, each in the order of this table.
+    def split(
+        self, test_fraction: Any = 0.2, seed: Any = 0, *, method: Any = "random", order: Any = 1
+    ) -> tuple["LabelData", "LabelData"]:
+        """Return a (train, test) pair with disjoint rows, each in the order of this table.
 
-        At least one row goes to either side; NumPy's global random state is not touched.
+        At least one row goes to either side; NumPy's global random state is not touched. A warning names
+        labels that have a positive here, but none on one side.
+
+        Parameters
+        ----------
+        test_fraction : float in (0, 1)
+        seed : int or numpy Generator
+        method : "random" or "stratified"
+            Stratified keeps the share of each label on both sides as even as its rows allow.
+        order : 1 or 2
+            Stratify by labels, or by labels and pairs of labels.
         """
-        if not 0 < test_fraction < 1:
-            raise ValueError(f"test_fraction must lie between 0 and 1, got {test_fraction}")
-        if self.num_rows < 2:
-            raise ValueError(f"split needs at least 2 rows, got {self.num_rows}")
-        count = min(max(round(self.num_rows * test_fraction), 1), self.num_rows - 1)
-        order = np.random.default_rng(seed).permutation(self.num_rows)
-        test, train = np.sort(order[:count]), np.sort(order[count:])
-        return self.subset(rows=train), self.subset(rows=test)
+        found = split_rows(self, test_fraction, seed, method=method, order=order)
+        return self.subset(rows=found.train), self.subset(rows=found.test)
+
+    def folds(
+        self, k: Any = 5, seed: Any = 0, *, method: Any = "random", order: Any = 1
+    ) -> Iterator[tuple["LabelData", "LabelData"]]:
+        """Return an iterator over k (train, test) pairs; each row is in the test table of exactly one.
+
+        The rows are dealt out, and absent labels warned of, before the first pair is asked for; the tables
+        are made one pair at a time. `labelzoo.data.splits.fold_rows` gives the row numbers.
+        """
+        found = fold_rows(self, k, seed, method=method, order=order)
+        return ((self.subset(rows=train), self.subset(rows=test)) for train, test in found)
 
     def published_split(self) -> tuple["LabelData", "LabelData"]:
-        """Return the (train, test) pair published with the data, or raise ValueError where there is none."""
+        """Return the (train, test) pair published with the data, or raise ValueError where there is none.
+
+        A warning names labels that have a positive in the pair, but none on one side.
+        """
         if self.train_index is None:
             raise ValueError("no published split: train_index and test_index are not set; use split()")
+        absent = absent_labels(self.Y, (self.train_index, self.test_index))
+        warn_absent(absent, self.label_names, ("train", "test"))
         return self.subset(rows=self.train_index), self.subset(rows=self.test_index)
 
     def summary(self) -> dict[str, Any]:
@@ -269,13 +293,13 @@ class LabelData:
     @classmethod
     def from_npz(cls, path: str | os.PathLike[str], **options: Any) -> "LabelData":
         """Read an .npz file; see `labelzoo.data.from_npz`."""
-        from labelzoo.data.files import from_npz
+        from labelzoo.data.npz import from_npz
 
         return from_npz(path, **options)
 
     def save_npz(self, path: str | os.PathLike[str]) -> None:
         """Write an .npz file at once or not at all; see `labelzoo.data.save_npz`."""
-        from labelzoo.data.files import save_npz
+        from labelzoo.data.npz import save_npz
 
         save_npz(self, path)
 

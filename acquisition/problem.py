@@ -1,0 +1,192 @@
+"""What an acquisition function may read: the pool, the labelled rows, the targets, posterior draws."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from labelzoo.acquisition.selectors import check_batch, top
+
+Array = Any
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """One question "what should be labelled next?", with everything that is known.
+
+    Any field but the seed may be an array or a function without arguments that makes it; it is made when an
+    acquisition function first asks for it, so that ``random`` does not pay for posterior draws.
+
+    Attributes
+    ----------
+    X_pool : (pool, feature)
+        Features of the candidate rows, dense or csr, as the kernel is to see them.
+    X_labelled : (labelled, feature)
+        Features of the rows whose labels are known.
+    Y_labelled : float (labelled, labels)
+        0, 1, and NaN where a label was never asked.
+    X_targets : (target, feature)
+        Rows at which predictions will be made. Without it the targets are the pool rows themselves, each
+        candidate's own row left out.
+    weights : (target,)
+        How much each target matters, at least 0; default 1.
+    probs : (sample, pool, labels)
+        P(label = 1) draw by draw; the draws are shared by all rows (one index, one parameter draw).
+    target_probs : (sample, target, labels)
+        The same draws at the targets.
+    mean_probs : (pool, labels)
+        Posterior mean of P(label = 1); the mean of ``probs`` where that is given.
+    labelled_probs : (labelled, labels)
+        Probabilities of the labelled rows that did not see their labels (out of fold).
+    kernel : Kernel
+        Kernel and noise ratio of `labelzoo.acquisition.kernels`.
+    asked : bool (pool, labels)
+        Which labels of the pool rows are known already (queries of single labels).
+    own_score : float (pool,) or (pool, labels)
+        A score that the model itself gives.
+    seed : int
+        Ties and random choices; the same seed, the same answer.
+    """
+
+    X_pool: Any = None
+    X_labelled: Any = None
+    Y_labelled: Any = None
+    X_targets: Any = None
+    weights: Any = None
+    probs: Any = None
+    target_probs: Any = None
+    mean_probs: Any = None
+    labelled_probs: Any = None
+    kernel: Any = None
+    asked: Any = None
+    own_score: Any = None
+    seed: int = 0
+    _made: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def has(self, name: str) -> bool:
+        """Say whether `name` is known."""
+        return getattr(self, name) is not None
+
+    def get(self, name: str) -> Any:
+        """Return a field, made once where it is a function; None where it is not known."""
+        value = getattr(self, name)
+        if not callable(value):
+            return value
+        if name not in self._made:
+            self._made[name] = value()
+        return self._made[name]
+
+    def need(self, name: str, by: str) -> Any:
+        """Return a field, or raise ValueError saying which acquisition function needs it and what it is."""
+        value = self.get(name)
+        if value is None:
+            raise ValueError(f"acquisition {by!r} needs {name}: {NEEDS[name]}")
+        return value
+
+
+NEEDS: Mapping[str, str] = {
+    "X_pool": "features of the candidate rows",
+    "X_labelled": "features of the rows labelled so far",
+    "Y_labelled": "labels of the rows labelled so far",
+    "X_targets": "features of the rows where predictions will be made (targets=)",
+    "weights": "weights of the targets",
+    "probs": "posterior draws of P(label = 1) at the pool (predictions/label_prob)",
+    "target_probs": "the same posterior draws at the targets",
+    "mean_probs": "posterior mean of P(label = 1) at the pool",
+    "labelled_probs": "out-of-fold probabilities of the labelled rows",
+    "kernel": "a kernel with its noise ratio",
+    "asked": "which labels of the pool rows are known",
+    "own_score": "a score from the model itself",
+}
+"""What each field of a `Problem` is, for messages."""
+
+
+class Choice(NamedTuple):
+    """What to label next.
+
+    Attributes
+    ----------
+    rows : int (batch,)
+        Positions in the pool, in order of choice; distinct for row queries.
+    gains : float (batch,)
+        Score of each when it was chosen, in the units of the acquisition function.
+    labels : int (batch,) or None
+        Positions of the labels for (row, label) queries; the pairs are distinct.
+    report : dict
+        Numbers worth telling: Monte Carlo error, saturation, rows compared.
+    """
+
+    rows: Array
+    gains: Array
+    labels: Array | None = None
+    report: Mapping[str, Any] = {}  # noqa: RUF012
+
+
+@dataclass(frozen=True)
+class Acquisition:
+    """An entry of the catalogue.
+
+    Parameters
+    ----------
+    name : str
+    query : str
+        ``row`` or ``cell`` (a pair of row and label).
+    units : str
+        Of the score, ``nats`` for instance.
+    needs : tuple of str
+        Fields of `Problem` without which it cannot work.
+    bias : str
+        Systematic error of the estimate, and its Monte Carlo error where it has one.
+    cost : str
+        Flops and bytes in rows, labels, samples, features.
+    helps : str
+        One honest line on when it helps.
+    source : str
+        Paper and equation.
+    score : callable
+        ``score(problem) -> (pool,)`` or ``(pool, labels)``; larger is asked first.
+    choose : callable or None
+        ``choose(problem, batch) -> Choice`` where a batch is chosen row by row, each given the ones before;
+        None: the `batch` highest scores.
+    """
+
+    name: str
+    query: str
+    units: str
+    needs: tuple[str, ...]
+    bias: str
+    cost: str
+    helps: str
+    source: str
+    score: Callable[[Problem], Array]
+    choose: Callable[[Problem, int], Choice] | None = None
+
+    def __call__(self, problem: Problem, batch: int) -> Choice:
+        """Return the next `batch` queries of `problem`.
+
+        Raises
+        ------
+        ValueError
+            If the problem lacks a field that is needed.
+        PoolExhausted
+            If there is nothing left to ask.
+        """
+        for name in self.needs:
+            problem.need(name, self.name)
+        if self.choose is not None:
+            return self.choose(problem, batch)
+        return best(self.score(problem), batch, problem)
+
+
+def best(scores: Array, batch: int, problem: Problem) -> Choice:
+    """Return the `batch` highest scores, of rows (pool,) or of cells (pool, labels) not asked yet."""
+    values = np.asarray(scores, float)
+    if values.ndim == 1:
+        rows = top(values, batch, seed=problem.seed)
+        return Choice(rows, values[rows])
+    asked = problem.get("asked")
+    open_cells = np.ones(values.shape, bool) if asked is None else ~np.asarray(asked, bool)
+    at, label = np.nonzero(open_cells)
+    chosen = top(values[open_cells], check_batch(batch, at.size), seed=problem.seed)
+    return Choice(at[chosen], values[at[chosen], label[chosen]], label[chosen])

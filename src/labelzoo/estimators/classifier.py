@@ -1,0 +1,365 @@
+"""`LabelClassifier`: fit, predict and score a model of the zoo the way scikit-learn users expect."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from labelzoo.data import LabelData
+from labelzoo.data.build import refuse_other_rows
+from labelzoo.data.convert import frame_columns, is_frame
+from labelzoo.data.metrics import TopK, log_score
+from labelzoo.estimators.features import read_features, seed_of
+from labelzoo.estimators.output import Shape, cut_points, labelled, log_odds, positives
+from labelzoo.estimators.targets import Target, aligned, frame_rows_of, read_target, with_label_names
+from labelzoo.inference.fit import find_engine
+from labelzoo.inference.predict import (
+    DEFAULT_MAX_BYTES,
+    WORK_BYTES,
+    label_prob,
+    mean_blocks,
+    mean_prob,
+    predict_topk,
+)
+from labelzoo.models import registry
+
+OWN = ("model", "engine", "random_state", "threshold")
+"""Parameters of the classifier itself; all others are settings of the model or options of the engine."""
+
+MAX_RESULT_BYTES = 2**32
+"""Largest table of probabilities that `LabelClassifier.predict_proba` returns unasked (4 GiB)."""
+
+
+def _is_online(classifier: "LabelClassifier") -> bool:
+    try:
+        return classifier._entry()[1].continue_from is not None
+    except ValueError:
+        return False
+
+
+class LabelClassifier(ClassifierMixin, BaseEstimator):
+    """A model of the zoo as a scikit-learn classifier of many labels, or of two classes.
+
+    Parameters
+    ----------
+    model : str
+        Registry name (``labelzoo list``), or ``path/to/file.py:spec``.
+    engine : str
+        One of the model's engines.
+    random_state : int, numpy.random.RandomState, numpy.random.Generator or None
+        The same integer gives the same posterior. None takes fresh entropy; NumPy's global state is never
+        read.
+    threshold : float, sequence (labels,), or mapping of label to float
+        `predict` gives 1 where the probability lies above it.
+    **settings
+        Settings of the program and options of the engine; they are parameters like the others, so
+        ``get_params``, ``set_params``, ``clone`` and ``GridSearchCV`` know them.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        The label names where y named its columns, else 0 .. labels - 1; for one-dimensional y its classes.
+    label_names_ : ndarray (labels,)
+        Names of the labels, made up (``label 0``) where none were given.
+    n_features_in_ : int
+    feature_names_in_ : ndarray (feature,)
+        Only when X was a data frame with string columns.
+    n_iter_ : int
+        Iterations or draws of the engine.
+    trace_ : xarray.DataTree
+        The posterior.
+
+    Examples
+    --------
+    >>> from labelzoo.estimators import LabelClassifier
+    >>> classifier = LabelClassifier(model="bernoulli_poisson_topics", engine="map_em", num_topics=5)
+    >>> classifier.get_params()["num_topics"]
+    5
+    """
+
+    trace_: xr.DataTree
+
+    def __init__(
+        self,
+        model: Any = "label_logistic",
+        engine: Any = "mean_field",
+        *,
+        random_state: Any = 0,
+        threshold: Any = 0.5,
+        **settings: Any,
+    ) -> None:
+        self.model = model
+        self.engine = engine
+        self.random_state = random_state
+        self.threshold = threshold
+        self._settings = dict(settings)
+
+    def __getattr__(self, name: str) -> Any:
+        settings = self.__dict__.get("_settings", {})
+        if name in settings:
+            return settings[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__dict__.get("_settings", {}):
+            self._settings[name] = value
+        else:
+            super().__setattr__(name, value)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return all parameters, settings of the model and the engine included."""
+        return {**{name: getattr(self, name) for name in OWN}, **self._settings}
+
+    def set_params(self, **params: Any) -> "LabelClassifier":
+        """Set parameters; names that are not the classifier's own are settings, which `fit` checks."""
+        for name, value in params.items():
+            if name in OWN:
+                setattr(self, name, value)
+            else:
+                self._settings[name] = value
+        return self
+
+    def set_output(self, *, predict: Any = None) -> "LabelClassifier":
+        """Choose what `predict` and `predict_proba` return: ``"default"`` arrays or ``"pandas"`` frames.
+
+        Frames carry the label names and the row names of X. None changes nothing; ``clone`` keeps the choice.
+        """
+        if predict not in (None, "default", "pandas"):
+            raise ValueError(f"predict must be 'default', 'pandas' or None, got {predict!r}")
+        if predict is not None:
+            self._sklearn_output_config = {"predict": predict}
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = True
+        tags.classifier_tags.multi_label = True
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = True
+        return tags
+
+    def fit(self, X: Any, y: Any, *, label_names: Any = None) -> "LabelClassifier":
+        """Fit on features (row, feature) and labels (row, labels) of 0, 1 and NaN (not observed).
+
+        Parameters
+        ----------
+        X : ndarray, JAX array, list, sparse matrix of any format, or pandas.DataFrame
+        y : the same, or one-dimensional
+            NaN, None and pandas' NA mean not observed. Column names of a frame become label names. A vector
+            holds two classes of any kind.
+        label_names : sequence of str or None
+            All labels there are. Those that y (a frame then) lacks get a column from the prior alone. For an
+            array, its names.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            For labels other than 0, 1, NaN; NaN or infinite features; unknown model, engine or setting.
+        """
+        entry, engine = self._entry()
+        data, target = self._read(X, y, reset=True, label_names=label_names)
+        seed = seed_of(self.random_state)
+        self._keep(engine(entry.spec, data, rng_key=seed, **self._settings), data, target, label_names)
+        return self
+
+    @available_if(_is_online)
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, *, label_names: Any = None
+    ) -> "LabelClassifier":
+        """Take up new rows: the posterior so far is what they are added to. For online engines only.
+
+        Parameters
+        ----------
+        X, y
+            As in `fit`; a frame's labels may come in any order.
+        classes : array or None
+            At the first call, the classes of a one-dimensional y, where its first rows may lack one.
+        label_names : sequence of str or None
+            At the first call, all labels there will be. The frames of any call may lack some: unobserved.
+
+        Returns
+        -------
+        self
+        """
+        if not hasattr(self, "trace_"):
+            entry, engine = self._entry()
+            data, target = self._read(X, y, reset=True, label_names=label_names, classes=classes)
+            tree = engine(entry.spec, data, rng_key=seed_of(self.random_state), **self._settings)
+            self._keep(tree, data, target, label_names)
+            return self
+        data = self._like_before(X, y, lacking=True)
+        self._know_model()
+        entry = registry.get(str(self.trace_.attrs["model"]))
+        engine = find_engine(entry, str(self.trace_.attrs["engine"]))
+        batch = int(self.trace_.attrs["batches"])
+        seed = seed_of(np.random.default_rng([seed_of(self.random_state), batch]))
+        self.trace_ = engine.update(entry.spec, self.trace_, data, rng_key=seed)
+        return self
+
+    def _entry(self) -> tuple[registry.Entry, Any]:
+        """Return the model's entry and the engine, or raise ValueError naming those that exist."""
+        for name in ("model", "engine"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} must be a name, got {getattr(self, name)!r}")
+        entry = registry.get(self.model)
+        return entry, find_engine(entry, self.engine)
+
+    def _read(
+        self, X: Any, Y: Any, *, reset: bool, label_names: Any = None, classes: Any = None
+    ) -> tuple[LabelData, Target]:
+        """Return the table that engines read, and the target as it came."""
+        target = read_target(Y, classes)
+        features = read_features(self, X, reset=reset)
+        if is_frame(X) and is_frame(Y):
+            refuse_other_rows(X, Y)
+        data = LabelData.from_arrays(
+            features,
+            target.table,
+            feature_names=frame_columns(X) if is_frame(X) else None,
+            label_names=target.names,
+            example_names=target.rows or frame_rows_of(X),
+        )
+        if label_names is not None:
+            data = with_label_names(data, label_names, named=target.names is not None)
+        return data, target
+
+    def _keep(self, tree: xr.DataTree, data: LabelData, target: Target, label_names: Any) -> None:
+        """Store a posterior and how to speak of it."""
+        named = target.names is not None or label_names is not None
+        names = np.array(data.label_names, dtype=object)
+        self.trace_ = tree
+        self.label_names_ = names
+        self.classes_ = target.classes
+        if target.classes is None:
+            self.classes_ = names if named else np.arange(data.num_labels)
+        self._shape = Shape(target.classes, target.is_sparse, named)
+        self.n_iter_ = iterations(tree)
+
+    def _like_before(self, X: Any, Y: Any, *, lacking: bool = False) -> LabelData:
+        """Return rows with the labels of `fit`, in their order; those that are `lacking` are unobserved."""
+        shape = self._shape
+        data, target = self._read(X, Y, reset=False, classes=shape.classes)
+        if (target.classes is None) != (shape.classes is None):
+            raise ValueError("y must have as many dims as in fit: one for two classes, two for labels")
+        named = shape.named and target.names is not None
+        data = aligned(data, list(self.label_names_), named=named, lacking=lacking)
+        features = tuple(json.loads(self.trace_.attrs["feature_names"]))
+        return replace(data, feature_names=features, label_names=tuple(self.label_names_))
+
+    def _know_model(self) -> None:
+        """Read the user's file again where a process, that unpickled the classifier say, has not yet."""
+        if self.trace_.attrs["model"] not in registry.names():
+            registry.get(self.model)
+
+    def _rows(self, X: Any) -> Any:
+        check_is_fitted(self, "trace_")
+        self._know_model()
+        return read_features(self, X, reset=False)
+
+    def _output(self, values: Any, X: Any, columns: Any) -> Any:
+        config = getattr(self, "_sklearn_output_config", {})
+        return labelled(values, X, columns) if config.get("predict") == "pandas" else values
+
+    def predict_proba(self, X: Any, *, max_bytes: int = MAX_RESULT_BYTES) -> Any:
+        """Return the posterior mean of P(label = 1): float (row, labels).
+
+        For a one-dimensional y the columns are its two classes. Working memory does not grow with the number
+        of draws or rows; a result above `max_bytes` is refused (`predict_topk` and a sparse `predict` need
+        no such table).
+        """
+        rows = self._rows(X)
+        size = 8 * rows.shape[0] * len(self.label_names_)
+        if size > max_bytes:
+            raise ValueError(
+                f"predict_proba of {rows.shape[0]} rows x {len(self.label_names_)} labels takes "
+                f"{size / 2**30:.2f} GiB, above max_bytes: use predict_topk, or fewer rows at a time"
+            )
+        probs = mean_prob(self.trace_, rows)
+        if self._shape.classes is not None:
+            return self._output(np.hstack([1.0 - probs, probs]), X, self._shape.classes)
+        return self._output(probs, X, self.label_names_)
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the log odds of `predict_proba` less those of the threshold: above 0 where `predict` says 1.
+
+        Float (row, labels), or (row,) for a one-dimensional y; finite.
+        """
+        rows = self._rows(X)
+        probs = mean_prob(self.trace_, rows)
+        odds = log_odds(probs) - log_odds(cut_points(self.threshold, self.label_names_))
+        return odds[:, 0] if self._shape.classes is not None else odds
+
+    def predict_samples(
+        self, X: Any, num_draws: int | None = None, *, max_bytes: int = DEFAULT_MAX_BYTES
+    ) -> np.ndarray:
+        """Return P(label = 1) draw by draw: float (sample, row, labels), refused above `max_bytes`."""
+        rows = self._rows(X)
+        array = label_prob(self.trace_, rows, num_draws=num_draws, max_bytes=max_bytes)
+        return array.values.reshape(-1, array.sizes["obs"], array.sizes["labels"])
+
+    def predict_topk(self, X: Any, k: int = 5, *, max_bytes: int = WORK_BYTES) -> TopK:
+        """Return the `k` most probable labels of each row, best first, without a rows x labels table.
+
+        Returns
+        -------
+        labelzoo.data.metrics.TopK
+            ``labels`` int (row, k), positions in ``label_names_``; ``scores`` (row, k); ``num_labels``.
+        """
+        rows = self._rows(X)
+        return predict_topk(self.trace_, rows, k, max_bytes=max_bytes)
+
+    def predict(self, X: Any) -> Any:
+        """Return int8 labels (row, labels): 1 where the probability lies above the threshold.
+
+        A csr array if the labels were sparse in `fit`; the class of each row if y was one-dimensional.
+        """
+        rows = self._rows(X)
+        cut = cut_points(self.threshold, self.label_names_)
+        blocks = (block[0] for _, block in mean_blocks(self.trace_, rows))
+        labels = positives(blocks, cut, is_sparse=self._shape.is_sparse)
+        if self._shape.classes is not None:
+            return self._output(self._shape.classes[labels[:, 0]], X, None)
+        return labels if sparse.issparse(labels) else self._output(labels, X, self.label_names_)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the mean log score of the rows, nats summed over observed labels (higher is better).
+
+        Columns of a frame are matched to the labels of `fit` by name. Rows without an observed label do not
+        count; `sample_weight` (row,) weighs the others.
+        """
+        check_is_fitted(self, "trace_")
+        data = self._like_before(X, y)
+        self._know_model()
+        each = log_score(data.Y, mean_prob(self.trace_, data.X), data.observed_mask(max_bytes=2**32)).each
+        weight = np.ones(len(each)) if sample_weight is None else np.asarray(sample_weight, float)
+        if weight.shape != each.shape or not np.isfinite(weight).all() or (weight < 0).any():
+            raise ValueError(
+                f"sample_weight must be {len(each)} numbers of at least 0, got shape {weight.shape}"
+            )
+        defined = ~np.isnan(each)
+        if not weight[defined].sum() > 0:
+            return float("nan")
+        return float(np.average(each[defined], weights=weight[defined]))
+
+
+def iterations(tree: xr.DataTree) -> int:
+    """Return the iterations of a deterministic engine, or the draws of a sampler; at least 1."""
+    if "optimization" in tree.children:
+        return max(1, int(tree["optimization"].sizes.get("iteration", 2)) - 1)
+    return max(1, int(tree["posterior"].sizes["draw"]))
+
+
+def available() -> list[tuple[str, str]]:
+    """Return every (model, engine) pair that `LabelClassifier` accepts."""
+    return [(name, engine) for name in registry.names() for engine in registry.get(name).engines]

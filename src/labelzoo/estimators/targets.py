@@ -1,0 +1,165 @@
+"""How a target is read: one column of two classes, or a table of labels with names and gaps."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils.multiclass import type_of_target
+
+from labelzoo.data import LabelData
+from labelzoo.data.convert import dense_array, frame_columns, frame_rows, is_frame, is_missing
+from labelzoo.data.missing import missing_from_cells
+from labelzoo.data.validate import checked_names, listed, refuse_duplicates
+
+
+class Target(NamedTuple):
+    """A target as it came.
+
+    Attributes
+    ----------
+    table : (row, labels) of 0, 1 and NaN
+        What `LabelData` takes.
+    names : list of str or None
+        Names of the columns; None where the user gave none.
+    rows : list of str or None
+        Names of the rows.
+    classes : ndarray (2,) or None
+        The two classes of a one-dimensional target, the positive one last; None for a table.
+    is_sparse : bool
+    """
+
+    table: Any
+    names: list[str] | None
+    rows: list[str] | None
+    classes: np.ndarray | None
+    is_sparse: bool
+
+
+def read_target(Y: Any, classes: Any = None) -> Target:
+    """Read labels: a vector of two classes, or a table of 0, 1 and NaN of any kind.
+
+    Parameters
+    ----------
+    Y : array, list, sparse matrix, pandas.Series or pandas.DataFrame
+    classes : array or None
+        The classes of a vector where they are known beforehand.
+
+    Raises
+    ------
+    ValueError
+        If `Y` is None, or a vector without exactly two classes.
+    """
+    if Y is None:
+        raise ValueError("LabelClassifier requires y to be passed, but the target y is None")
+    if is_frame(Y):
+        return Target(Y, frame_columns(Y), frame_rows(Y), None, False)
+    if sparse.issparse(Y):
+        return Target(Y, None, None, None, True)
+    values = dense_array(Y, "Y")
+    if values.ndim != 1:
+        return Target(values, None, None, None, False)
+    table, found = _two_classes(values, classes)
+    name = getattr(Y, "name", None)
+    return Target(table, None if name is None else [str(name)], frame_rows_of(Y), found, False)
+
+
+def frame_rows_of(value: Any) -> list[str] | None:
+    """Return the row names of a frame or a series; None for all else, and for numbered rows."""
+    index = getattr(value, "index", None)
+    return frame_rows(value) if hasattr(index, "equals") else None
+
+
+def _two_classes(values: np.ndarray, known: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return a vector as a column of 0, 1 and NaN, and its two classes."""
+    unseen = np.array([is_missing(v) or v != v for v in values.tolist()], dtype=bool)
+    seen = values[~unseen]
+    if seen.dtype.kind == "f" and not np.isfinite(seen).all():
+        raise ValueError("y has infinite values: give two classes, or NaN where the class is not known")
+    classes = _classes(seen) if known is None else np.unique(np.asarray(known))
+    if len(classes) != 2:
+        raise ValueError(
+            f"Only binary classification is supported. y has {len(classes)} classes "
+            f"({listed([repr(c) for c in classes.tolist()])}); "
+            "for several labels give Y (rows, labels) of 0 and 1"
+        )
+    other = sorted({repr(v) for v in seen.tolist() if v not in classes.tolist()})
+    if other:
+        raise ValueError(f"y has classes that are not among the {classes.tolist()} known: {listed(other)}")
+    column = np.full((len(values), 1), np.nan)
+    column[~unseen, 0] = seen == classes[1]
+    return column, classes
+
+
+def _classes(seen: np.ndarray) -> np.ndarray:
+    """Return the classes of an observed vector; 0 and 1 are both classes where one of them is seen alone."""
+    if not len(seen):
+        raise ValueError("y has no observed class: every value is missing")
+    kind = type_of_target(seen.astype(str) if seen.dtype.kind == "O" else seen, input_name="y")
+    if kind not in ("binary", "multiclass"):
+        raise ValueError(f"Unknown label type: {kind}; y must hold two classes")
+    classes = np.unique(seen)
+    if len(classes) == 1 and classes.dtype.kind in "biuf" and classes[0] in (0, 1):
+        return np.array([0, 1], dtype=classes.dtype)
+    return classes
+
+
+def with_label_names(data: LabelData, label_names: Any, *, named: bool) -> LabelData:
+    """Return `data` with the columns of `label_names`, in that order; labels it lacks are unobserved.
+
+    Raises
+    ------
+    ValueError
+        If `label_names` repeats a name or lacks a column of `data`, or if it is longer than a table whose
+        columns have no names of their own.
+    """
+    wanted = checked_names(label_names, len(list(label_names)), "label_names", "labels", "label")
+    refuse_duplicates(wanted, "label_names")
+    if not named:
+        if len(wanted) != data.num_labels:
+            raise ValueError(
+                f"label_names has {len(wanted)} names, but Y has {data.num_labels} columns without names: "
+                "give Y as a DataFrame, so that it is known which labels it lacks"
+            )
+        return LabelData(data.X, data.Y, data.missing, data.feature_names, wanted, data.example_names)
+    unknown = [repr(name) for name in data.label_names if name not in set(wanted)]
+    if unknown:
+        raise ValueError(f"Y has labels that label_names lacks: {listed(unknown)}")
+    place = {name: i for i, name in enumerate(wanted)}
+    column = np.array([place[name] for name in data.label_names])
+    absent = np.setdiff1d(np.arange(len(wanted)), column)
+    shape = (data.num_rows, len(wanted))
+    rows, labels = data.missing_cells()
+    all_rows = np.repeat(np.arange(data.num_rows), len(absent))
+    gaps = missing_from_cells(
+        np.concatenate([rows, all_rows]),
+        np.concatenate([column[labels], np.tile(absent, data.num_rows)]),
+        shape,
+    )
+    coo = data.Y.tocoo()
+    Y = sparse.csr_array((coo.data, (coo.row, column[coo.col])), shape=shape)
+    return LabelData(data.X, Y, gaps, data.feature_names, wanted, data.example_names)
+
+
+def aligned(data: LabelData, trained: list[str], *, named: bool, lacking: bool = False) -> LabelData:
+    """Return `data` with its labels in the order of `trained`: by name where both have names, else by place.
+
+    With `lacking`, labels that are absent from named `data` are unobserved in the result.
+
+    Raises
+    ------
+    ValueError
+        Naming the labels that are absent on either side.
+    """
+    if not named:
+        if data.num_labels != len(trained):
+            raise ValueError(f"Y has {data.num_labels} labels, the classifier was fitted on {len(trained)}")
+        return data
+    absent = [repr(name) for name in trained if name not in set(data.label_names)]
+    extra = [repr(name) for name in data.label_names if name not in set(trained)]
+    if extra:
+        raise ValueError(f"Y has labels that the classifier was not fitted on: {listed(extra)}")
+    if absent and lacking:
+        return with_label_names(data, trained, named=True)
+    if absent:
+        raise ValueError(f"Y lacks labels that were passed during fit: {listed(absent)}")
+    return data.subset(labels=trained)
