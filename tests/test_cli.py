@@ -50,8 +50,10 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
         "svi": "bound",
         "gibbs": "mcmc",
         "mean_field": "bound",
+        "streaming": "bound",
     }
-    assert [s["name"] for s in listed["acquisition"]] == ["ensemble_ivr"]
+    assert engines["label_gp"] == {"nuts": "mcmc", "svi": "bound", "conjugate": "conjugate"}
+    assert {"ivr", "ensemble_ivr", "epig", "miml", "random"} <= {s["name"] for s in listed["acquisition"]}
     assert [d["name"] for d in listed["datasets"]] == ["emoji"]
 
 

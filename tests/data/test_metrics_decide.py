@@ -279,3 +279,30 @@ def test_thresholds_at_their_edges() -> None:
     ]:
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_subset_finds_a_mode_far_from_that_of_the_mean() -> None:
+    # The mean prefers all labels, a local maximum of probability 0.26; none at all has 0.40.
+    draws = np.array([[[0.9] * 8]] * 3 + [[[0.001] * 8]] * 2)
+    found = decide(draws, "subset")
+    assert found.labels.nnz == 0
+    assert found.value == pytest.approx(0.6 * 0.1**8 + 0.4 * 0.999**8)
+
+
+def test_subset_improves_on_every_start_by_flips() -> None:
+    draws = np.array([[[0.0, 0.2, 0.3, 0.6]], [[0.7, 0.8, 0.7, 0.9]], [[0.9, 0.5, 0.0, 1.0]]])
+    values = law(draws[:, 0]).mean(axis=0)
+    starts = np.concatenate([draws > 0.5, draws.mean(axis=0, keepdims=True) > 0.5])[:, 0]
+    assert values[starts @ 2 ** np.arange(4)[::-1]].max() == pytest.approx(0.1626)
+    assert decide(draws, "subset").value == pytest.approx(values.max()) == pytest.approx(0.2004)
+
+
+def test_of_equally_good_thresholds_the_highest_is_taken() -> None:
+    # One hit of one, or two hits of four: F1 is 2/3 either way.
+    found = metrics.tune_thresholds([[1], [0], [0], [1]], [[0.9], [0.8], [0.7], [0.6]], min_positives=1)
+    assert found.thresholds[0] == pytest.approx(0.85)
+
+
+def test_evaluate_decides_labels_that_reach_the_threshold() -> None:
+    assert metrics.evaluate([[1, 0]], [[0.5, 0.2]])["f1_micro"] == 1.0
+    assert metrics.evaluate([[1, 0]], [[0.5, 0.2]], threshold=0.6)["f1_micro"] == 0.0

@@ -88,7 +88,7 @@ def companion_xml(path: str) -> Path | None:
     stems = [base.name]
     while "." in stems[-1].strip("."):
         stems.append(stems[-1].rpartition(".")[0])
-    names = []
+    names: list[str] = []
     for stem in stems:
         shared = re.fullmatch(r"(.+)-(?:train|test)", stem, re.IGNORECASE | re.DOTALL)
         names += [stem] if shared is None else [stem, shared[1]]

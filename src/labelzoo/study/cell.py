@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -297,7 +297,7 @@ def make_problem(
     def kernel() -> Any:
         return acquisition_kernel(setting.plain, X[labels.rows], Y, plan.settings)
 
-    later: dict[str, Callable[[], Any]] = {
+    later: dict[str, Any] = {
         "probs": lambda: draws()[0],
         "target_probs": lambda: draws()[1],
         "mean_probs": lambda: learner().mean(setting.data.X[pool]),

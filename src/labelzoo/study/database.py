@@ -147,7 +147,7 @@ def read_rounds(path: Path, acquire: str | None = None, seed: int | None = None)
     query = f"SELECT * FROM rounds{where} ORDER BY acquire, seed, round"
     with connect(path) as connection:
         rows = connection.execute(query, values).fetchall()
-    return [Round(a, s, r, *map(json.loads, (x, m, p)), t) for a, s, r, x, m, p, t in rows]
+    return [Round(a, s, r, json.loads(x), json.loads(m), json.loads(p), t) for a, s, r, x, m, p, t in rows]
 
 
 def read_skipped(path: Path) -> dict[tuple[str, int], str]:
