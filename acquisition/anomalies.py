@@ -1,4 +1,4 @@
-"""Draws of label probabilities as an ensemble: covariances between rows and labels, and conditioning on a row.
+"""Draws of label probabilities as an ensemble: covariances between rows, and conditioning on a row.
 
 The anomalies of the draws give every covariance between rows and labels, label correlation included, and
 conditioning on a row's labels is one linear (Kalman) step in the space of the draws.
@@ -84,7 +84,7 @@ def target_gram(target_probs: Array, weights: Array | None = None) -> Array:
 
 
 def check_weights(weights: Array | None, rows: int) -> Array:
-    """Return `weights` as floats (row,), 1 where None; others than finite numbers of at least 0 are refused."""
+    """Return `weights` as floats (row,), 1 where None; refuse all but finite numbers of at least 0."""
     if weights is None:
         return np.ones(rows)
     weights = np.asarray(weights, float)

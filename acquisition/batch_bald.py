@@ -1,4 +1,4 @@
-"""The information that a batch of rows gives about the parameters, picked greedily; draws shared by all rows."""
+"""Information that a batch of rows gives about the parameters, picked greedily; draws shared by all rows."""
 
 import math
 from typing import Any, NamedTuple
@@ -73,9 +73,10 @@ def batch_bald(
 
     The draws are shared: index s is one parameter for every row, labels are independent given it. The
     2^(rows labels) configurations are enumerated while there are at most `outcomes`; then label vectors of
-    the chosen rows are drawn, stratified over the draws, extended by each new choice and used for every candidate,
-    whose own outcomes are summed exactly up to 64 and drawn with shared random numbers beyond.
-    Greedy is within 1 - 1/e of the best batch, as the information is submodular (Kirsch et al. 2019, section 3).
+    the chosen rows are drawn, stratified over the draws, extended by each new choice and used for every
+    candidate, whose own outcomes are summed exactly up to 64 and drawn with shared random numbers beyond.
+    Greedy is within 1 - 1/e of the best batch, as the information is submodular (Kirsch et al. 2019, section
+    3).
 
     Parameters
     ----------
@@ -197,7 +198,7 @@ def _extended(state: _State, part: Array, row: int, rng: np.random.Generator) ->
 
 
 def _ratios(p: Array, own: Array, uniforms: Array) -> Array:
-    # Draws the labels of one row, each vector from its own draw; their probability under every draw over that.
+    # Labels of one row, each vector from its own draw; their probability under every draw over that.
     odds, no = log_odds(p)
     y = (uniforms < p[own]).astype(float)
     under = y @ odds.T + no.sum(axis=1)
@@ -259,10 +260,12 @@ ENTRIES = (
         units="nats",
         needs=("probs",),
         bias="never above log S: rows after 0.8 log S are drawn at random and reported; beyond 4096 label "
-        "configurations Monte Carlo with its standard error in the report; over 12 labels a sum over the labels, "
+        "configurations Monte Carlo with its standard error in the report; over 12 labels a sum over "
+        "the labels, "
         "an upper bound",
         cost="a pick: S N 2^(b L) multiplications while 2^(b L) <= 4096, then 1000 S N 2^L",
-        helps="over bald in a batch: does not buy the same row twice; like bald it asks about the parameters, not "
+        helps="over bald in a batch: does not buy the same row twice; like bald it asks about the "
+        "parameters, not "
         "about predictions, and bald lost to random in most measured cells",
         source="Kirsch et al. 2019, section 3 and algorithm 1",
         score=_score,

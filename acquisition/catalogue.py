@@ -17,6 +17,7 @@ MODULES = (
     "labelzoo.acquisition.diversity",
     "labelzoo.acquisition.margins",
     "labelzoo.acquisition.pairs",
+    "labelzoo.acquisition.utility",
 )
 """Each has ``ENTRIES``, a tuple of `Acquisition`."""
 

@@ -174,7 +174,7 @@ def outcome_table(block: Array) -> Array:
     table = np.ones((samples, rows, 1))
     for label in range(labels):
         p = block[:, :, label, None]
-        table = np.stack([table * (1 - p), table * p], axis=-1).reshape(samples, rows, -1)
+        table = np.stack([table * (1 - p), table * p], axis=-1).reshape(samples, rows, 2 ** (label + 1))
     return table
 
 

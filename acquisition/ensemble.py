@@ -1,4 +1,4 @@
-"""Integrated variance reduction from posterior draws: which row sharpens the predictions at other rows most."""
+"""Integrated variance reduction from posterior draws: which row sharpens predictions at other rows most."""
 
 from typing import Any
 
@@ -31,9 +31,7 @@ __all__ = [
 ]
 
 
-def greedy_for_targets(
-    ensemble: Ensemble, gram: Array, batch: int, *, seed: int = 0
-) -> tuple[Array, Array]:
+def greedy_for_targets(ensemble: Ensemble, gram: Array, batch: int, *, seed: int = 0) -> tuple[Array, Array]:
     """Pick rows one after another for the targets of `gram`, each given the ones before it.
 
     Parameters
@@ -100,10 +98,12 @@ ENTRIES = (
         query="row",
         units="variance of a probability, summed over labels and targets",
         needs=("probs",),
-        bias="exact for jointly Gaussian probabilities; covariances have relative error about 1 / sqrt(S), so "
+        bias="exact for jointly Gaussian probabilities; covariances have relative error about 1 / "
+        "sqrt(S), so "
         "200 draws or more (fewer warn)",
         cost="per pick 4 S^2 N L flops and N systems of size min(L, S); S N L numbers in memory",
-        helps="with draws from MCMC or a variational posterior: level with random on the pool alone, above it when "
+        helps="with draws from MCMC or a variational posterior: level with random on the pool alone, "
+        "above it when "
         "the rows to be predicted are the targets; label correlation included",
         source="Cohn et al. 1996, section 3, by the square-root filter of Evensen 2003",
         score=_score,

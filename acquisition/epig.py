@@ -1,4 +1,4 @@
-"""Expected predictive information gain: what a row's labels tell about the labels of the targets, from draws."""
+"""Expected predictive information gain: what a row's labels tell about those of the targets, from draws."""
 
 import warnings
 from collections.abc import Iterator
@@ -31,9 +31,9 @@ def epig(
 ) -> Array:
     """Return mean over targets of sum_l I(y_l; y*_l) in nats: (row,).
 
-    The information is that of the 2 x 2 table of a label at the row and at the target, made of E[p], E[p*] and
-    E[p p*] over the draws (Bickford Smith et al. 2023, equation 7, per label). Uncorrected and for pairs of the
-    same label 0 <= score <= `bald` <= `entropy`.
+    The information is that of the 2 x 2 table of a label at the row and at the target, made of E[p], E[p*]
+    and E[p p*] over the draws (Bickford Smith et al. 2023, equation 7, per label). Uncorrected and for pairs
+    of the same label 0 <= score <= `bald` <= `entropy`.
 
     Parameters
     ----------
@@ -43,9 +43,9 @@ def epig(
     weights : (target,)
         At least 0; default 1. The mean is weighted by them.
     pairs : str
-        ``same`` label, or ``all`` pairs of a label of the row and one of the target. A sum over all pairs counts
-        what the labels share several times and is not below `bald`: two draws, all L labels 0 in one and 1 in
-        the other, at the row and at the target, give L^2 log 2, while `bald` is L log 2.
+        ``same`` label, or ``all`` pairs of a label of the row and one of the target. A sum over all pairs
+        counts what the labels share several times and is not below `bald`: two draws, all L labels 0 in one
+        and 1 in the other, at the row and at the target, give L^2 log 2, while `bald` is L log 2.
     correct : bool
         Take off the plug-in's floor. Independent rows and targets would show, to second order,
         Var(p) Var(p*) / (2 (samples - 1) pbar (1 - pbar) p*bar (1 - p*bar)) a pair of labels, the mean over
@@ -64,10 +64,11 @@ def epig(
     Notes
     -----
     Cost 2 samples rows targets labels flops and 4 rows targets labels logarithms (labels^2 for all pairs).
-    In ten simulated cases with Gaussian parameters whose information was known from 40 000 draws, 200 draws gave
-    a root mean squared error of .32 and .45 of the mean score for 50 parameters without the correction and of .13
-    and .14 with it; with 1 to 10 parameters both were within 16 % of each other, at 50 draws and strong
-    dependence the corrected one 6 % worse. The order of rows hardly changed (rank correlation + .02 at most).
+    In ten simulated cases with Gaussian parameters whose information was known from 40 000 draws, 200 draws
+    gave a root mean squared error of .32 and .45 of the mean score for 50 parameters without the correction
+    and of .13 and .14 with it; with 1 to 10 parameters both were within 16 % of each other, at 50 draws and
+    strong dependence the corrected one 6 % worse. The order of rows hardly changed: rank correlation with the
+    truth moved by .01 at most.
     """
     if pairs not in ("same", "all"):
         raise ValueError(f"pairs must be 'same' or 'all', got {pairs!r}")
@@ -99,7 +100,9 @@ def epig_joint(probs: Any, target_probs: Any = None, weights: Any = None) -> Arr
     p, q, w, own = _sides(probs, target_probs, weights, "epig_joint")
     samples, _, labels = p.shape
     if labels > TABLE_LABELS:
-        raise ValueError(f"epig_joint enumerates 4^labels outcomes, at most {TABLE_LABELS} labels, got {labels}")
+        raise ValueError(
+            f"epig_joint enumerates 4^labels outcomes, at most {TABLE_LABELS} labels, got {labels}"
+        )
     outcomes = 2**labels
     right = outcome_table(q).reshape(samples, -1)
     ahead = entropy_of(right.mean(axis=0).reshape(-1, outcomes))
@@ -108,7 +111,7 @@ def epig_joint(probs: Any, target_probs: Any = None, weights: Any = None) -> Arr
         left = outcome_table(p[:, part])
         alone = entropy_of(left.mean(axis=0))
         mixture = left.reshape(samples, -1).T @ right / samples
-        together = entropy_of(mixture.reshape(len(alone), outcomes, -1, outcomes), axis=(1, 3))
+        together = entropy_of(mixture.reshape(len(alone), outcomes, q.shape[1], outcomes), axis=(1, 3))
         table = np.maximum(alone[:, None] + ahead - together, 0.0)
         total[part] = _over_targets(table, w, np.arange(p.shape[1])[part] if own else None)
     return total
@@ -182,10 +185,13 @@ ENTRIES = (
         query="row",
         units="nats per target, summed over labels",
         needs=("probs",),
-        bias="the plug-in is up by about Var(p) Var(p*) / (2 S ...) a label, which is taken off to second order; "
+        bias="the plug-in is up by about Var(p) Var(p*) / (2 S ...) a label, which is taken off to "
+        "second order; "
         "scores may fall below 0; 200 draws or more (fewer warn)",
-        cost="2 S N T L flops and 4 N T L logarithms; a batch is the highest scores, so near copies come together",
-        helps="with draws from MCMC or a variational posterior and known rows to predict; in batches of similar rows "
+        cost="2 S N T L flops and 4 N T L logarithms; a batch is the highest scores, so near copies "
+        "come together",
+        helps="with draws from MCMC or a variational posterior and known rows to predict; in batches of "
+        "similar rows "
         "prefer ensemble_ivr, which conditions on what was picked",
         source="Bickford Smith et al. 2023, equation 7, per label",
         score=_score,

@@ -146,6 +146,11 @@ def ask(
     if not len(candidates):
         raise PoolExhausted("the pool has no row left to ask: every row has observed labels")
     problem = _problem(tree, pool, known, candidates, targets, weights, asked, seed)
+    if "kernel" in entry.needs and not problem.has("kernel"):
+        raise ValueError(
+            f"acquisition {acquire!r} reads a kernel, whose length is chosen from labelled rows, and the pool "
+            "has none: give labelled=, the rows that the posterior was fitted on"
+        )
     ids = [pool.example_names[i] for i in candidates]
     return answer(entry, problem, batch, ids, list(pool.label_names))
 
@@ -162,19 +167,20 @@ def _problem(
 ) -> Problem:
     """Return the problem, with draws and kernel made when they are first asked for."""
     from labelzoo.inference.label_gp.evidence import choose_hyperparameters
-    from labelzoo.inference.predict import features_of, label_prob, mean_prob
+    from labelzoo.inference.predict import label_prob, mean_prob
     from labelzoo.models.gp_kernel import feature_map
     from labelzoo.models.label_gp import SETTINGS
 
-    rows = pool.subset(rows=candidates)
-    X = features_of(tree, rows)
-    T = None if targets is None else features_of(tree, targets)
+    X_all = _features(tree, pool, "pool")
+    X = X_all[candidates]
+    T = None if targets is None else _features(tree, targets, "targets")
+    X_known = _features(tree, known, "labelled")
     seen = known.observed_mask(max_bytes=max(known.num_rows * known.num_labels, 1))
     at = np.flatnonzero(seen.any(axis=1))
     table = np.where(seen[at], known.Y[at].toarray(), np.nan)
-    features = feature_map(pool.X)
+    features = feature_map(X_all)
     plain = features._replace(center=np.zeros(X.shape[1]), scale=np.ones(X.shape[1]))
-    Z = features.mapped(known.X[at])
+    Z = features.mapped(X_known[at])
     made: dict[str, Array] = {}
 
     def draws() -> Array:
@@ -196,7 +202,7 @@ def _problem(
         weights=weights,
         probs=lambda: draws()[:, : X.shape[0]],
         target_probs=None if T is None else lambda: draws()[:, X.shape[0] :],
-        mean_probs=lambda: mean_prob(tree, X),
+        mean_probs=lambda: _checked(mean_prob(tree, X), pool, candidates),
         kernel=kernel if len(at) else None,
         asked=asked[candidates],
         seed=seed,
@@ -240,6 +246,25 @@ def check_same_labels(tree: xr.DataTree, data: Any, argument: str) -> None:
     parts = [f"{argument} lacks {len(lacking)}: {', '.join(lacking[:5])}"] if lacking else []
     parts += [f"the posterior does not know {len(foreign)}: {', '.join(foreign[:5])}"] if foreign else []
     raise ValueError(f"labels differ between {argument} and posterior: {'; '.join(parts)}")
+
+
+def _features(tree: xr.DataTree, data: Any, argument: str) -> Any:
+    """Return the features of `data`, held against the posterior's; the message names the argument."""
+    from labelzoo.inference.predict import features_of
+
+    try:
+        return features_of(tree, data)
+    except ValueError as error:
+        raise ValueError(f"{argument}: {error}") from error
+
+
+def _checked(probs: Array, pool: Any, candidates: Array) -> Array:
+    """Return posterior means (candidate, labels), or raise ValueError naming the first that is no number."""
+    bad = np.argwhere(~np.isfinite(probs))
+    if len(bad):
+        row, label = pool.example_names[candidates[bad[0, 0]]], pool.label_names[bad[0, 1]]
+        raise ValueError(f"the posterior gives no probability (NaN) for row {row!r}, label {label!r}")
+    return probs
 
 
 def _samples(array: xr.DataArray) -> np.ndarray:

@@ -132,7 +132,8 @@ def bald_joint(
     saturation = score / math.log(samples) if samples > 1 else np.zeros_like(score)
     if saturation.max(initial=0.0) > SATURATED:
         warnings.warn(
-            f"bald_joint: the largest score is {saturation.max():.2f} of log(samples = {samples}), the most that "
+            f"bald_joint: the largest score is {saturation.max():.2f} of log(samples = {samples}), the "
+            f"most that "
             "so many draws can show: rows near it are in no order; take more draws, or bald",
             stacklevel=2,
         )
@@ -200,7 +201,8 @@ ENTRIES = (
         needs=("mean_probs",),
         bias="from S draws low by Var(p) / (2 S pbar (1 - pbar)) a label; no Monte Carlo error otherwise",
         cost="S N L additions and N L logarithms",
-        helps="a baseline: on four of five measured data sets it lost to random; it asks noisy rows again and again",
+        helps="a baseline: on four of five measured data sets it lost to random; it asks noisy rows "
+        "again and again",
         source="Settles 2009, section 3.1, per label",
         score=lambda problem: entropy(_mean_of(problem)),
     ),
@@ -222,7 +224,8 @@ ENTRIES = (
         needs=("probs",),
         bias="low by about Var(p) / (2 S pbar (1 - pbar)) a label; ignores that labels repeat each other",
         cost="2 S N L logarithms, in blocks of rows",
-        helps="rarely: below random on four of five measured data sets, slightly above on one with rare labels",
+        helps="rarely: below random on four of five measured data sets, slightly above on one with rare "
+        "labels",
         source="Houlsby et al. 2011, equation 2, per label",
         score=lambda problem: bald(problem.need("probs", by="bald")),
     ),

@@ -18,6 +18,8 @@ Array = Any
 
 KINDS = ("auto", "rbf", "cosine")
 """``auto`` takes cosine for a sparse X of numbers that are at least 0, rbf otherwise."""
+RULES = ("guarded", "floor", "evidence", "fixed")
+"""Ways to choose length scale and noise ratio, see `labelzoo.inference.label_gp.evidence`."""
 MEDIAN_ROWS = 1000
 """Rows, evenly spaced, whose pairwise distances give the median."""
 

@@ -35,8 +35,9 @@ SETTINGS: dict[str, Any] = {
     "noise_ratio": None,
 }
 """Defaults. kernel: auto, rbf or cosine. hyperparameters: guarded (evidence with a prior and a floor),
-evidence (the best of the grid) or fixed (length2 = median squared distance, noise ratio 1). length_factor:
-length2 over that median; noise_ratio; a number overrides what hyperparameters would choose."""
+floor (without the prior), evidence (the best of a wide grid) or fixed (length2 = median squared distance,
+noise ratio 1). length_factor: length2 over that median; noise_ratio; a number overrides what hyperparameters
+would choose."""
 
 MAX_ROWS = 5000
 """Most rows, labelled or not: the kernel's eigenvectors cost rows^3."""
@@ -201,7 +202,9 @@ def predict_draws(draws: Mapping[str, Any], X_new: Array, constants: Mapping[str
         For more than `MAX_ROWS` new rows at once: their covariance is dense.
     """
     if X_new.shape[0] > MAX_ROWS:
-        raise ValueError(f"X has {X_new.shape[0]} rows, label_gp draws at most {MAX_ROWS} jointly: pass fewer rows")
+        raise ValueError(
+            f"X has {X_new.shape[0]} rows, label_gp draws at most {MAX_ROWS} jointly: pass fewer rows"
+        )
     kernel = kernel_of(constants)
     Z = _dense(kernel.mapped(X_new))
     cross = kernel.of_mapped(Z, constants["mapped"]) @ constants["whitener"]

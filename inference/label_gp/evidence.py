@@ -2,7 +2,8 @@
 
 With few rows the evidence alone lands at the edge of any grid: short lengths and tiny noise, under which a
 kernel score chases single rows. ``guarded`` adds a log-normal prior centred on length2 = .7 times the median
-squared distance and a noise ratio of .7, and a floor of .25 times the median and a ratio of .2.
+squared distance and a noise ratio of .7, and a floor of .25 times the median and a ratio of .2; ``floor`` has
+the floor without the prior.
 """
 
 from collections.abc import Mapping
@@ -10,11 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from labelzoo.models.gp_kernel import GPKernel, median_squared_distance
+from labelzoo.models.gp_kernel import RULES, GPKernel, median_squared_distance
 
 Array = Any
 
-RULES = ("guarded", "evidence", "fixed")
 FLOOR_FACTOR, FLOOR_RATIO = 0.25, 0.2
 PRIOR_CENTRE = 0.7
 PRIOR_SD = 0.5
@@ -100,7 +100,7 @@ def lengths(rule: str, kernel: GPKernel, given: float | None) -> Array:
         return np.array([given])
     if kernel.is_cosine or rule == "fixed":
         return np.ones(1)
-    return 2.0 ** np.arange(-2, 3.5, 0.5) if rule == "guarded" else 2.0 ** np.arange(-5, 3.5, 0.5)
+    return 2.0 ** np.arange(-5 if rule == "evidence" else -2, 3.5, 0.5)
 
 
 def ratios(rule: str, given: float | None) -> Array:
@@ -109,8 +109,7 @@ def ratios(rule: str, given: float | None) -> Array:
         return np.array([given])
     if rule == "fixed":
         return np.ones(1)
-    low = FLOOR_RATIO if rule == "guarded" else 0.005
-    return np.geomspace(low, 20.0, 14 if rule == "guarded" else 25)
+    return np.geomspace(0.005, 20.0, 25) if rule == "evidence" else np.geomspace(FLOOR_RATIO, 20.0, 14)
 
 
 def log_prior(rule: str, factor: float, ratio: float, is_cosine: bool) -> float:

@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from labelzoo.active_command import register as register_active
+from labelzoo.ask_commands import ask_command, tell_command
 from labelzoo.data_commands import SOURCE_HELP, data_app
 
 app = typer.Typer(
@@ -22,6 +24,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(data_app, name="data")
+app.command("ask")(ask_command)
+app.command("tell")(tell_command)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Same seed, same result.")]
@@ -339,6 +343,9 @@ def compare(
     )  # fmt: skip
     emit(as_json, result.payload, result.text)
     raise typer.Exit(1 if result.refuted else 0)
+
+
+register_active(app)
 
 
 @app.command()

@@ -211,11 +211,16 @@ def render_html(payload: Mapping[str, Any], pictures: Sequence[Picture]) -> str:
         html_table(payload["engines"], ENGINE_COLUMNS),
         f'<p class="legend">{html.escape(LEGEND)}</p>',
         *_whole(payload),
-        *_figures(pictures),
+        *html_figures(pictures),
         *_topics(payload),
         *_next(payload),
         *_reproduce(payload),
     ]
+    return html_page(title, body)
+
+
+def html_page(title: str, body: Sequence[str]) -> str:
+    """Return a whole page of escaped parts in the house's style; it needs no network."""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -258,7 +263,8 @@ def _whole(payload: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _figures(pictures: Sequence[Picture]) -> list[str]:
+def html_figures(pictures: Sequence[Picture]) -> list[str]:
+    """Return the section of the pictures, each held in the page itself."""
     if not pictures:
         return []
     out = ["<h2>Pictures</h2>"]

@@ -25,7 +25,9 @@ def by_configurations(probs: Any, rows: Any) -> float:
     cells = probs[:, list(rows)].reshape(samples, -1)
     total = 0.0
     for y in itertools.product((0, 1), repeat=cells.shape[1]):
-        under = [math.prod(p if v else 1 - p for p, v in zip(cells[s], y, strict=True)) for s in range(samples)]
+        under = [
+            math.prod(p if v else 1 - p for p, v in zip(cells[s], y, strict=True)) for s in range(samples)
+        ]
         mixture = sum(under) / samples
         total += sum(u / samples * math.log(u / mixture) for u in under if u > 0)
     return total

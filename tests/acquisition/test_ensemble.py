@@ -6,6 +6,7 @@ import xarray as xr
 
 from labelzoo.acquisition import (
     PoolExhausted,
+    anomalies,
     condition,
     greedy,
     make_ensemble,
@@ -14,7 +15,6 @@ from labelzoo.acquisition import (
     top,
     variance_reduction,
 )
-from labelzoo.acquisition import anomalies
 from labelzoo.acquisition.ensemble import ENTRIES, greedy_for_targets, target_gram
 from labelzoo.acquisition.problem import Problem
 

@@ -53,9 +53,7 @@ def test_same_and_all_pairs_equal_the_sums_over_tables() -> None:
 
 def test_joint_equals_the_sum_over_outcomes() -> None:
     draws = shared(rows=5)
-    wanted = [
-        np.mean([pair_information(draws[:, n], draws[:, t]) for t in range(3, 5)]) for n in range(3)
-    ]
+    wanted = [np.mean([pair_information(draws[:, n], draws[:, t]) for t in range(3, 5)]) for n in range(3)]
     np.testing.assert_allclose(epig_joint(draws[:, :3], draws[:, 3:]), wanted, atol=1e-10)
 
 
@@ -124,13 +122,13 @@ def test_correction_is_the_mean_over_permutations_of_the_targets() -> None:
 
 
 def test_correction_comes_nearer_to_the_known_information() -> None:
-    """Fifty Gaussian parameters: truth from 20 000 draws of the same model."""
+    """Fifty Gaussian parameters a label, sixty targets: truth from 20 000 draws of the same model."""
     rng = np.random.default_rng(0)
-    X, Z = rng.standard_normal((2, 12, 50)) / math.sqrt(50)
+    X, Z = rng.standard_normal((12, 50)) / math.sqrt(50), rng.standard_normal((60, 50)) / math.sqrt(50)
 
-    def draw(samples: int, seed: int) -> tuple[Any, Any]:
-        theta = 2 * np.random.default_rng(seed).standard_normal((samples, 50))
-        return tuple((1 / (1 + np.exp(-theta @ side.T)))[:, :, None] for side in (X, Z))  # type: ignore[return-value]
+    def draw(samples: int, seed: int) -> list[Any]:
+        theta = 2 * np.random.default_rng(seed).standard_normal((samples, 50, 3))
+        return [1 / (1 + np.exp(-np.einsum("nd,sdl->snl", side, theta))) for side in (X, Z)]
 
     truth = epig(*draw(20000, 1))
     plain, corrected = 0.0, 0.0

@@ -124,7 +124,7 @@ def test_settings_override_the_evidence_and_bad_ones_are_named() -> None:
     for change, words in [
         ({"kernel": "linear"}, "kernel must be one of"),
         ({"noise_ratio": -1.0}, "noise_ratio must be a positive finite number"),
-        ({"hyperparameters": "best"}, "hyperparameters must be one of guarded, evidence, fixed"),
+        ({"hyperparameters": "best"}, "hyperparameters must be one of guarded, floor, evidence, fixed"),
     ]:
         with pytest.raises(ValueError, match=words):
             spec.prepare(data, {**SETTINGS, **change})

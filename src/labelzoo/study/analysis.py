@@ -125,10 +125,12 @@ def _family(
         values = found.values.get((name, *place))
         if values is not None:
             gap = area(values) - area(base)
-            tests[name] = paired(gap[~np.isnan(gap)], test_share, max(len(names), 1))
+            gap = gap[~np.isnan(gap)]
+            if len(gap):  # cells that were not run are listed as such
+                tests[name] = paired(gap, test_share, len(names))
     adjusted = holm({name: test.p_value for name, test in tests.items() if test.p_value is not None})
     cheat = found.values.get((oracle, *place))
-    top = None if cheat is None else float(np.nanmean(area(cheat) - area(base)))
+    top = None if cheat is None else mean_known(area(cheat) - area(base))
     out = []
     for name, test in tests.items():
         share = test.difference / top if top is not None and top > 0 else None
@@ -149,6 +151,12 @@ def _family(
             )
         )
     return out
+
+
+def mean_known(values: Array) -> float | None:
+    """Return the mean of what is known, None if nothing is."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None
 
 
 class Paired(NamedTuple):
@@ -218,7 +226,7 @@ def verdict(name: str, metric: str, test: Paired) -> str:
     low, high = (scale * end for end in test.interval)
     number = f"{scale * test.difference:+.2f} {unit} of area"
     if not np.isfinite(low):
-        return f"{name}: {number}, no interval from {test.num_seeds} seeds"
+        return f"{name}: {number}, one seed gives no interval"
     span = f"interval {low:+.2f} to {high:+.2f}, {test.num_seeds} seeds"
     if low > 0:
         return f"{name} beats random: {number} ({span})"

@@ -58,13 +58,15 @@ def make_split(plan: Plan, data: LabelData, seed: int) -> Split:
         pool, rest = np.sort(data.train_index), np.sort(data.test_index)
     else:
         indices = np.flatnonzero(whole)
+        if len(indices) < 4:
+            raise ValueError(f"data: {len(indices)} rows have every label observed, a study needs more")
         pool, rest = resplit(data.subset(rows=indices), plan, seed)
         pool, rest = indices[pool], indices[rest]
     pool, rest = pool[whole[pool]], rest[whole[rest]]
     if len(pool) < plan.start + 1 or len(rest) < 2:
         raise ValueError(
-            f"start: {plan.start} rows to start with leave nothing to ask of a pool of {len(pool)} rows "
-            f"({len(rest)} deployment rows)"
+            f"start: {plan.start} rows to start with leave nothing to ask of a pool of {len(pool)} rows with "
+            f"every label observed (and {len(rest)} deployment rows)"
         )
     order = rng.permutation(rest)
     half = len(order) // 2
@@ -172,6 +174,8 @@ def labelled_data(setting: Setting, labels: Labels) -> LabelData:
 def run_cell(setting: Setting, done: list[Round]) -> Iterator[Round]:
     """Yield the rounds that are missing, in order; `done` holds those of an earlier run.
 
+    Once the pool is exhausted rounds go on with nothing asked, so that curves keep one length.
+
     Every random number comes from (seed, use, round), so that a resumed cell goes on bit for bit.
 
     Raises
@@ -188,8 +192,6 @@ def run_cell(setting: Setting, done: list[Round]) -> Iterator[Round]:
         begin = time.perf_counter()
         queries, choice = next_queries(setting, asked, number)
         seconds = time.perf_counter() - begin
-        if not queries:
-            return
         asked.append(queries)
         yield finished(setting, asked, choice, seconds)
 
@@ -295,7 +297,7 @@ def make_problem(
         return made["draws"]
 
     def kernel() -> Any:
-        return acquisition_kernel(setting.plain, X[labels.rows], Y, plan.settings)
+        return acquisition_kernel(setting.plain, X[labels.rows], Y, plan.score_kernel)
 
     later: dict[str, Any] = {
         "probs": lambda: draws()[0],

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from labelzoo.study.plan import FORMAT, Plan
+from labelzoo.study.plan import FORMAT, OPEN, Plan
 
 TABLES = """
 CREATE TABLE study (
@@ -19,6 +19,8 @@ CREATE TABLE rounds (
     PRIMARY KEY (acquire, seed, round)
 ) WITHOUT ROWID;
 CREATE TABLE skipped (acquire TEXT NOT NULL, seed INTEGER NOT NULL, reason TEXT NOT NULL,
+    PRIMARY KEY (acquire, seed)) WITHOUT ROWID;
+CREATE TABLE failed (acquire TEXT NOT NULL, seed INTEGER NOT NULL, reason TEXT NOT NULL,
     PRIMARY KEY (acquire, seed)) WITHOUT ROWID;
 """
 WAIT_SECONDS = 60.0
@@ -81,18 +83,26 @@ def read_plan(path: Path) -> tuple[Plan, dict[str, str]]:
         raise StudyMismatch(f"no study database {str(path)!r} to resume")
     try:
         with connect(path) as connection:
-            number, _, plan, versions = connection.execute("SELECT * FROM study").fetchone()
+            (number,) = connection.execute("SELECT format FROM study").fetchone()
+            if number != FORMAT:
+                words = f"{str(path)!r} has layout {number}, this version of labelzoo writes {FORMAT}"
+                raise StudyMismatch(f"{words}: start a new study")
+            (health,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            if health != "ok":
+                raise StudyMismatch(f"{str(path)!r} is damaged: {health}")
+            plan, versions = connection.execute("SELECT plan, versions FROM study").fetchone()
+            return Plan.from_json(plan), json.loads(versions)
+    except StudyMismatch:
+        raise
     except (sqlite3.Error, TypeError, ValueError) as error:
-        raise StudyMismatch(f"{str(path)!r} is not a study database: {error}") from error
-    if number != FORMAT:
-        raise StudyMismatch(f"{str(path)!r} has layout {number}, this version of labelzoo writes {FORMAT}")
-    return Plan.from_json(plan), json.loads(versions)
+        raise StudyMismatch(f"{str(path)!r} is not a study database, or damaged: {error}") from error
 
 
 def extend(path: Path, plan: Plan, versions: dict[str, str]) -> None:
     """Check that `plan` continues the study in the database, and keep the larger plan.
 
-    More rounds, seeds and acquisition functions are an extension; anything else is another study.
+    More rounds, seeds and acquisition functions are an extension; anything else, fewer of them too, is
+    another study. Cells that failed are forgotten: they are run again.
 
     Raises
     ------
@@ -104,18 +114,29 @@ def extend(path: Path, plan: Plan, versions: dict[str, str]) -> None:
         differ = [
             f"{name} is {getattr(old, name)!r} there and {getattr(plan, name)!r} here"
             for name in plan.__dataclass_fields__
-            if name not in ("acquire", "seeds", "rounds", "data")
-            and getattr(old, name) != getattr(plan, name)
+            if name not in OPEN and getattr(old, name) != getattr(plan, name)
         ]
         raise StudyMismatch(f"{str(path)!r} is another study: {'; '.join(differ)}")
+    fewer = [
+        f"{name} lacks {', '.join(str(one) for one in getattr(old, name) if one not in getattr(plan, name))}"
+        for name in ("acquire", "seeds")
+        if set(getattr(old, name)) - set(getattr(plan, name))
+    ]
+    if plan.rounds < old.rounds:
+        fewer.append(f"rounds is {old.rounds} there and {plan.rounds} here")
+    if fewer:
+        raise StudyMismatch(f"{str(path)!r} is a larger study, which can only grow: {'; '.join(fewer)}")
     if old_versions != versions:
-        names = [name for name in versions if old_versions.get(name) != versions[name]]
+        names = sorted(
+            name for name in {*versions, *old_versions} if old_versions.get(name) != versions.get(name)
+        )
         raise StudyMismatch(
             f"{str(path)!r} was made with other versions of {', '.join(names)}: results could differ, "
             "start a new study"
         )
     with connect(path) as connection:
         connection.execute("UPDATE study SET plan = ?", (plan.to_json(),))
+        connection.execute("DELETE FROM failed")
 
 
 def write_round(path: Path, row: Round) -> None:
@@ -139,6 +160,12 @@ def write_skipped(path: Path, acquire: str, seed: int, reason: str) -> None:
         connection.execute("INSERT OR REPLACE INTO skipped VALUES (?, ?, ?)", (acquire, seed, reason))
 
 
+def write_failed(path: Path, acquire: str, seed: int, reason: str) -> None:
+    """Note that a cell ended in an error that nobody expected."""
+    with connect(path) as connection:
+        connection.execute("INSERT OR REPLACE INTO failed VALUES (?, ?, ?)", (acquire, seed, reason))
+
+
 def read_rounds(path: Path, acquire: str | None = None, seed: int | None = None) -> list[Round]:
     """Return the rounds of one cell, or of the whole study, in order."""
     where, values = "", ()
@@ -154,3 +181,9 @@ def read_skipped(path: Path) -> dict[tuple[str, int], str]:
     """Return why cells were not run, by (acquisition, seed)."""
     with connect(path) as connection:
         return {(a, s): reason for a, s, reason in connection.execute("SELECT * FROM skipped")}
+
+
+def read_failed(path: Path) -> dict[tuple[str, int], str]:
+    """Return the errors of cells that failed, by (acquisition, seed)."""
+    with connect(path) as connection:
+        return {(a, s): reason for a, s, reason in connection.execute("SELECT * FROM failed")}

@@ -86,11 +86,11 @@ def pool_features(X: Any, settings: dict[str, Any]) -> GPKernel:
     return feature_map(X, settings.get("kernel", "auto"))
 
 
-def acquisition_kernel(features: GPKernel, X: Any, Y: Array, settings: dict[str, Any]) -> GPKernel:
-    """Return the kernel that scores read: evidence with its guards, unless the settings say otherwise."""
+def acquisition_kernel(features: GPKernel, X: Any, Y: Array, rule: str) -> GPKernel:
+    """Return the kernel that scores read, its length and noise chosen by `rule` from the labelled rows."""
     from labelzoo.inference.label_gp.evidence import choose_hyperparameters
     from labelzoo.models.label_gp import SETTINGS
 
-    own = {**SETTINGS, **{name: value for name, value in settings.items() if name in SETTINGS}}
     observed = ~np.isnan(Y)
-    return choose_hyperparameters(features, X, np.where(observed, Y, 0.0), observed, own).kernel
+    filled = np.where(observed, Y, 0.0)
+    return choose_hyperparameters(features, X, filled, observed, {**SETTINGS, "hyperparameters": rule}).kernel

@@ -5,6 +5,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from labelzoo.models.gp_kernel import RULES
+
 FORMAT = 1
 """Number of the database layout."""
 OPEN = ("acquire", "seeds", "rounds", "data")
@@ -46,6 +48,9 @@ class Plan:
         The learner is refitted every so many rounds for its own predictions and scores.
     num_draws : int
         Posterior draws that a score may read.
+    score_kernel : str
+        How scores that read a kernel choose its length and noise, whatever the learner does: a rule of
+        `labelzoo.inference.label_gp.evidence`.
     oracle : int
         Random batches out of which the oracle reference takes the best by true error; 0: no oracle.
     """
@@ -66,10 +71,11 @@ class Plan:
     evaluators: tuple[str, ...] = EVALUATORS
     refit: int = 1
     num_draws: int = 200
+    score_kernel: str = "guarded"
     oracle: int = 0
 
     def __post_init__(self) -> None:
-        for name, known in (("split", SPLITS), ("targets", TARGETS)):
+        for name, known in (("split", SPLITS), ("targets", TARGETS), ("score_kernel", RULES)):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
         unknown = [name for name in self.evaluators if name not in EVALUATORS]
@@ -83,6 +89,15 @@ class Plan:
             raise ValueError(f"rounds must be an integer of at least 0, got {self.rounds!r}")
         if not 0 < self.test_fraction < 1:
             raise ValueError(f"test_fraction must lie between 0 and 1, got {self.test_fraction!r}")
+        if isinstance(self.oracle, bool) or not isinstance(self.oracle, int) or self.oracle < 0:
+            raise ValueError(f"oracle must be an integer of at least 0, got {self.oracle!r}")
+        if not self.acquire or len(set(self.acquire)) < len(self.acquire):
+            raise ValueError(f"acquire must name functions, each once, got {', '.join(self.acquire)!r}")
+        if ("oracle" in self.acquire) != (self.oracle > 0):
+            raise ValueError(
+                "acquire names 'oracle' exactly when oracle, the number of batches, is at least 1; "
+                f"got oracle={self.oracle} with {', '.join(self.acquire)}"
+            )
         if not self.seeds or len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
             raise ValueError(f"seeds must be distinct integers of at least 0, got {self.seeds!r}")
 

@@ -1,29 +1,20 @@
-"""Run the cells of a study: in processes of one thread each, stoppable at any moment."""
+"""Run the cells of a study: what is missing, in processes of one thread each, stoppable at any moment."""
 
-import multiprocessing
-import os
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from labelzoo.data import LabelData
 from labelzoo.study import database
-from labelzoo.study.cell import ORACLE, NotRun, Setting, run_cell
 from labelzoo.study.plan import Plan
+from labelzoo.study.workers import run_cells
 
-ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
-}
-"""Processes share the cores; and sums over one thread do not depend on how many there are."""
 LIBRARIES = ("labelzoo", "numpy", "scipy", "scikit-learn", "jax", "numpyro")
-
-_worker: dict[str, Any] = {}
+PROVIDED = frozenset(
+    ["X_pool", "X_labelled", "Y_labelled", "X_targets", "probs", "target_probs", "mean_probs", "kernel"]
+    + ["asked", "seed"]
+)
+"""Fields of a `Problem` that a study knows."""
 
 
 def versions() -> dict[str, str]:
@@ -41,6 +32,8 @@ def run_study(
     say: Callable[[int, int], None] | None = None,
 ) -> Path:
     """Run what is missing of a study and return its database.
+
+    A cell that ends in an unexpected error does not stop the others: `read_failed` tells of it.
 
     Parameters
     ----------
@@ -72,7 +65,9 @@ def run_study(
     skipped = database.read_skipped(out)
     todo = [cell for cell in cells if done.get(cell, -1) < plan.rounds and cell not in skipped]
     if todo:
-        _run_processes(plan, data, out, todo, processes, say)
+        total = len(cells) * (plan.rounds + 1)
+        tick = None if say is None else lambda: say(count_done(plan, out), total)
+        run_cells(plan, data, out, todo, processes, tick)
     return out
 
 
@@ -81,8 +76,17 @@ def check_plan(plan: Plan, data: LabelData) -> None:
     from labelzoo.acquisition.catalogue import find_all
     from labelzoo.inference.fit import find_engine
     from labelzoo.models import registry
+    from labelzoo.study.cell import ORACLE, Setting
 
-    find_all(name for name in plan.acquire if name != ORACLE)
+    entries = find_all(name for name in plan.acquire if name != ORACLE)
+    known = PROVIDED - {"X_targets", "target_probs"} if plan.targets == "pool" else PROVIDED
+    for acquisition in entries:
+        lacking = [name for name in acquisition.needs if name not in known]
+        if lacking:
+            raise ValueError(
+                f"acquire: {acquisition.name} needs {', '.join(lacking)}, which a study with targets "
+                f"{plan.targets!r} does not know"
+            )
     entry = registry.get(plan.learner)
     engine = find_engine(entry, plan.engine)
     unknown = sorted(set(plan.settings) - set(entry.spec.settings) - set(engine.options))
@@ -96,32 +100,6 @@ def check_plan(plan: Plan, data: LabelData) -> None:
         Setting(plan, data, "random", seed).split  # noqa: B018
 
 
-def _run_processes(
-    plan: Plan,
-    data: LabelData,
-    out: Path,
-    todo: list[tuple[str, int]],
-    processes: int,
-    say: Callable[[int, int], None] | None,
-) -> None:
-    context = multiprocessing.get_context("spawn")
-    total = len(plan.cells()) * (plan.rounds + 1)
-    with _environment(ONE_THREAD):
-        pool = ProcessPoolExecutor(processes, context, _start_worker, (plan, data, out, os.getpid()))
-        try:
-            waiting: set[Future[None]] = {pool.submit(_work, *cell) for cell in todo}
-            while waiting:
-                finished, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    future.result()
-                if say is not None:
-                    say(count_done(plan, out), total)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-        pool.shutdown()
-
-
 def count_done(plan: Plan, out: Path) -> int:
     """Return how many rounds of the plan need no more work: written, or of cells that are not run."""
     with database.connect(out) as connection:
@@ -130,34 +108,3 @@ def count_done(plan: Plan, out: Path) -> int:
     skipped = database.read_skipped(out)
     whole = plan.rounds + 1
     return sum(whole if cell in skipped else min(rounds.get(cell, 0), whole) for cell in plan.cells())
-
-
-@contextmanager
-def _environment(values: dict[str, str]) -> Any:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-def _start_worker(plan: Plan, data: LabelData, out: Path, parent: int) -> None:
-    _worker.update(plan=plan, data=data, out=out, parent=parent)
-
-
-def _work(acquire: str, seed: int) -> None:
-    """Run one cell, a transaction a round; stop where the parent is gone."""
-    plan, out = _worker["plan"], _worker["out"]
-    setting = Setting(plan, _worker["data"], acquire, seed)
-    try:
-        for row in run_cell(setting, database.read_rounds(out, acquire, seed)):
-            database.write_round(out, row)
-            if os.getppid() != _worker["parent"]:
-                return
-    except NotRun as reason:
-        database.write_skipped(out, acquire, seed, str(reason))

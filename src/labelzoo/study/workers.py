@@ -1,0 +1,157 @@
+"""Worker processes of a study: one thread each, killed without loss, gone when their parent is gone."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import connection, resource_tracker
+from pathlib import Path
+from typing import Any
+
+from labelzoo.data import LabelData
+from labelzoo.study import database
+from labelzoo.study.plan import Plan
+
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+}
+"""Processes share the cores; and sums over one thread do not depend on how many there are."""
+DIED = "its worker process died (out of memory, or killed)"
+
+Cell = tuple[str, int]
+_worker: dict[str, Any] = {}
+
+
+def run_cells(
+    plan: Plan,
+    data: LabelData,
+    out: Path,
+    cells: Sequence[Cell],
+    processes: int,
+    tick: Callable[[], None] | None = None,
+) -> None:
+    """Run cells, each round written as soon as it is done; errors of a cell are recorded, not raised.
+
+    Where a worker dies, the cells that it took along are run once more, one after another; one that kills
+    its worker again is recorded as failed.
+
+    Parameters
+    ----------
+    tick : callable
+        Called about twice a second.
+    """
+    arguments = (plan, data, out)
+    for cell in _run_pool(arguments, cells, processes, tick):
+        if _run_pool(arguments, [cell], 1, tick):
+            database.write_failed(out, *cell, DIED)
+
+
+def _run_pool(
+    arguments: tuple[Plan, LabelData, Path],
+    cells: Sequence[Cell],
+    processes: int,
+    tick: Callable[[], None] | None,
+) -> list[Cell]:
+    """Run cells in one pool and return those that were lost because a worker died."""
+    lost: list[Cell] = []
+    before = {child.pid for child in multiprocessing.active_children()}
+    context = multiprocessing.get_context("spawn")
+    with _environment(ONE_THREAD):
+        pool = ProcessPoolExecutor(min(processes, len(cells)), context, _start_worker, arguments)
+        try:
+            with _no_interrupt_for_children():
+                waiting: dict[Future[None], Cell] = {pool.submit(_work, *cell): cell for cell in cells}
+            while waiting:
+                finished, _ = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
+                lost += [cell for cell in map(_lost_cell, finished, map(waiting.pop, finished)) if cell]
+                if tick is not None:
+                    tick()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in multiprocessing.active_children():
+                if child.pid not in before:
+                    child.kill()  # between two statements or within one: the database takes it
+            raise
+        pool.shutdown()
+    return sorted(lost, key=list(cells).index)
+
+
+def _lost_cell(future: Future[None], cell: Cell) -> Cell | None:
+    try:
+        future.result()
+    except BrokenProcessPool:
+        return cell
+    return None
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _no_interrupt_for_children() -> Iterator[None]:
+    """Start children with Ctrl-C blocked: the parent alone answers it, without a traceback of each child."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # it would lift the mask
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _start_worker(plan: Plan, data: LabelData, out: Path) -> None:
+    _worker.update(plan=plan, data=data, out=out)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent has ended, however that happened."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+def _work(acquire: str, seed: int) -> None:
+    """Run one cell, a transaction a round."""
+    from labelzoo.study.cell import NotRun, Setting, run_cell
+
+    plan, out = _worker["plan"], _worker["out"]
+    try:
+        setting = Setting(plan, _worker["data"], acquire, seed)
+        for row in run_cell(setting, database.read_rounds(out, acquire, seed)):
+            database.write_round(out, row)
+    except NotRun as reason:
+        database.write_skipped(out, acquire, seed, str(reason))
+    except Exception as error:
+        database.write_failed(out, acquire, seed, described(error))
+
+
+def described(error: Exception) -> str:
+    """Return an error in one line, with the place where it was raised."""
+    words = " ".join(str(error).split()) or "no message"
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {words}{place}"
