@@ -69,13 +69,23 @@ class Problem:
         return getattr(self, name) is not None
 
     def get(self, name: str) -> Any:
-        """Return a field, made once where it is a function; None where it is not known."""
+        """Return a field, made once where it is a function; None where it is not known.
+
+        ``mean_probs`` that are not given are the mean of ``probs``.
+        """
         value = getattr(self, name)
+        if name == "mean_probs" and value is None and self.probs is not None:
+            value = self._mean_of_draws
         if not callable(value):
             return value
         if name not in self._made:
             self._made[name] = value()
         return self._made[name]
+
+    def _mean_of_draws(self) -> Array:
+        from labelzoo.acquisition.information import mean_prob
+
+        return mean_prob(self.get("probs"))
 
     def need(self, name: str, by: str) -> Any:
         """Return a field, or raise ValueError saying which acquisition function needs it and what it is."""

@@ -14,6 +14,7 @@ import typer
 from labelzoo.active_command import register as register_active
 from labelzoo.ask_commands import ask_command, tell_command
 from labelzoo.data_commands import SOURCE_HELP, data_app
+from labelzoo.regret_command import regret
 
 app = typer.Typer(
     name="labelzoo",
@@ -24,6 +25,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(data_app, name="data")
+app.command("regret")(regret)
 app.command("ask")(ask_command)
 app.command("tell")(tell_command)
 

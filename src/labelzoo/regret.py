@@ -6,9 +6,9 @@ the batch is worth by exact draws that chose neither,
 
     regret(Q) = (V(B*) - V(B_Q)) / (V(B*) - E V(random batch)),
 
-0 where Q asks as well as exact inference, 1 where it asks as well as chance, above 1 where it asks worse. Even
-exact inference with few draws has a positive regret, the *floor*: what approximation costs is
-the *excess* regret(Q) - floor, where floor is the regret of exact draws as many as were taken of Q.
+0 where Q asks as well as exact inference, 1 where it asks as well as chance, above 1 where it asks worse.
+Even exact inference with few draws has a positive regret, the *floor*: what approximation costs is the
+*excess* regret(Q) - floor, where floor is the regret of exact draws as many as were taken of Q.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -123,7 +123,7 @@ def find_usable(name: str) -> Acquisition:
     Raises
     ------
     ValueError
-        If there is none, or it reads more than a posterior, or what its batch is worth is not a sum of scores.
+        If there is none, it reads more than a posterior, or draws do not say what its batch is worth.
     """
     entry = find(name)
     if not _has_value(entry):
@@ -168,9 +168,7 @@ def make_judge(
 def check_pool(pool: int, batch: int) -> None:
     """Refuse a pool in which there is nothing to choose."""
     if batch < 1 or pool <= batch:
-        raise ValueError(
-            f"batch: {batch} of a pool of {pool} rows leaves no choice; the pool must be larger than the batch"
-        )
+        raise ValueError(f"batch: {batch} of a pool of {pool} rows leaves no choice; the pool must be larger")
 
 
 def judge_engine(judge: Judge, runs: Sequence[Draws]) -> Regret:
@@ -219,8 +217,8 @@ def ratio(numerator: Any, denominator: Any) -> tuple[float, float]:
 def value_function(entry: Acquisition, draws: Draws, seed: int = 0) -> Callable[[Array], float]:
     """Return V(rows), what the labels of `rows` together are worth by these draws.
 
-    For ``ensemble_ivr`` the variance removed at the targets by conditioning on all of the batch at once, whatever
-    its order; for functions that take the highest scores, the sum of the scores.
+    For ``ensemble_ivr`` the variance removed at the targets by conditioning on all of the batch at once,
+    whatever its order; for functions that take the highest scores, the sum of the scores.
     """
     if entry.name == "ensemble_ivr":
         return _removed_variance(draws)

@@ -15,8 +15,18 @@ from labelzoo.comparison_run import split_settings
 from labelzoo.inference.compare.verdict import RHAT_LIMIT
 from labelzoo.inference.fit import find_engine, fit
 from labelzoo.inference.predict import label_prob
-from labelzoo.regret import QUARTERS, Draws, Judge, check_pool, find_usable, judge_engine, make_judge
+from labelzoo.regret import (
+    QUARTERS,
+    Draws,
+    Judge,
+    check_pool,
+    find_usable,
+    judge_engine,
+    make_judge,
+    problem_of,
+)
 from labelzoo.regret_text import regret_text, row_of, withheld
+from labelzoo.study.learners import stacked
 
 Array = Any
 
@@ -25,6 +35,8 @@ ACQUIRE = ("ensemble_ivr", "bald", "epig", "entropy")
 
 LABELLED, POOL, TARGETS = 60, 80, 80
 """Rows of each part, where the data have so many."""
+
+SIZES = {"rows": LABELLED, "pool": POOL, "targets": TARGETS}
 
 DRAWS = 300
 """Draws that every engine, and exact inference beside it, may ask from."""
@@ -186,8 +198,8 @@ def regret_and_report(model: Any, data_name: Any, out: Any, command: str = "", *
     from labelzoo.regret_picture import regret_picture
     from labelzoo.report import write_bytes
 
-    rows = {name: options.get(name, default) for name, default in SIZES.items()}
-    data = small_enough(load(data_name), sum(rows.values()), options.get("seed", 0))
+    wanted = sum(options.get(name, default) for name, default in SIZES.items())
+    data, options = small_enough(model, load(data_name), wanted, options)
     payload = measure_regret(model, data, **options)
     payload |= {"data": str(data_name), "command": command or shlex.join(["labelzoo", "regret", str(model)])}
     folder = Path(out)
@@ -203,16 +215,15 @@ def regret_and_report(model: Any, data_name: Any, out: Any, command: str = "", *
     return RunResult(payload, regret_text(payload), judged)
 
 
-SIZES = {"rows": LABELLED, "pool": POOL, "targets": TARGETS}
-
-
-def small_enough(data: Any, rows: int, seed: int) -> Any:
-    """Return `data`, or where they have more than 6000 cells a subset on which exact chains can converge."""
+def small_enough(model: Any, data: Any, rows: int, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return data on which exact chains can converge, and `options` with the model's settings for them."""
     from labelzoo.inference.compare.subset import needs_subset, small_subset
+    from labelzoo.models import registry
 
     if not needs_subset(data, {"mcmc"}):
-        return data
-    return small_subset(data, rows=rows, seed=seed)
+        return data, dict(options)
+    small = registry.get(model).spec.small_settings
+    return small_subset(data, rows=rows, seed=options.get("seed", 0)), {**small, **options}
 
 
 def default_reference(entry: Any) -> str:
@@ -221,7 +232,7 @@ def default_reference(entry: Any) -> str:
 
 
 def split_parts(data: Any, rows: int, pool: int, targets: int, batch: int, seed: int) -> Parts:
-    """Split at random: `rows` labelled, and of what is left two equal parts, pool and targets, at most as asked.
+    """Split at random: `rows` labelled; pool and targets as asked, or halves of what is left where that is less.
 
     Raises
     ------
@@ -242,8 +253,8 @@ def reference_draws(
 ) -> Reference:
     """Return `repeats` groups of four independent sets of exact draws, of one chain each.
 
-    A sampler is run again with four times the thinning and twice the warm-up while its R-hat, the largest over
-    the probabilities that the scores read, is 1.01 or more; after three runs it is returned as it is.
+    A sampler is run again with four times the thinning and twice the warm-up while its R-hat, the largest
+    over the probabilities that the scores read, is 1.01 or more; after three runs it is returned as it is.
     """
     engine = entry.engines[name]
     if engine.kind not in EXACT_KINDS:
@@ -267,7 +278,7 @@ def reference_draws(
 
 
 def largest_rhat(values: Array) -> float:
-    """Return the largest rank-normalised split R-hat of draws (chain, draw, cell), over evenly spaced cells."""
+    """Return the largest split R-hat (by ranks) of draws (chain, draw, cell), over evenly spaced cells."""
     keep = np.unique(np.linspace(0, values.shape[2] - 1, CHECKED_CELLS).astype(int))
     moving = values[:, :, keep]
     moving = moving[:, :, np.ptp(moving, axis=(0, 1)) > 0]
@@ -309,16 +320,12 @@ def _rows(
 
 def judge_choice(judge: Judge, run: Draws) -> Array:
     """Return the batch that one run asks."""
-    from labelzoo.regret import problem_of
-
     return np.asarray(judge.entry(problem_of(run, judge.seed), judge.batch).rows)
 
 
 def _probs(tree: Any, parts: Parts, draws: int | None = None) -> Draws:
     # One call for both parts: where new rows have latent variables of their own, they are drawn jointly.
-    from labelzoo.acquisition.front import _stacked
-
-    X = _stacked(parts.pool.X, parts.targets.X)
+    X = stacked(parts.pool.X, parts.targets.X)
     found = label_prob(tree, X, num_draws=draws).values
     flat = found.reshape(-1, *found.shape[2:])
     return Draws(flat[:, : parts.pool.num_rows], flat[:, parts.pool.num_rows :])

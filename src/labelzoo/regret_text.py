@@ -11,7 +11,7 @@ from labelzoo.regret import Judge, Regret
 FALSE_ALARM = 0.05
 """Probability that any engine of a run that loses nothing is said to lose."""
 
-TELLING = 0.2
+TELLING = 0.05
 """A loss that may be larger than this, at 95 %, is not said to be none."""
 
 NUMBERS = (
@@ -57,12 +57,18 @@ def verdict(name: str, acquisition: str, found: Regret, batch: int, comparisons:
     if found.excess > strict * found.excess_error:
         return f"{name}: loses {size} of the gain over random to approximation; {shared}"
     if found.excess < -strict * found.excess_error:
-        return f"{name}: asks better than exact inference with as many draws, by {_percent(-found.excess)} ± {_percent(found.excess_error)} of the gain over random; {shared}"
+        return (
+            f"{name}: asks better than exact inference with as many draws ({size} of the gain over random); "
+            f"{shared}"
+        )
     if upper > TELLING:
         return (
             f"{name}: undecided, {size} of the gain over random (more repeats or draws would tell); {shared}"
         )
-    return f"{name}: no loss beyond Monte Carlo noise ({size} of the gain over random, below {_percent(upper)} at 95 %); {shared}"
+    return (
+        f"{name}: no loss beyond Monte Carlo noise ({size} of the gain over random, below {_percent(upper)} "
+        f"at 95 %); {shared}"
+    )
 
 
 def regret_text(payload: Mapping[str, Any]) -> str:
