@@ -99,7 +99,7 @@ def ask(
     pool: Any,
     *,
     acquire: str = "ensemble_ivr",
-    batch: int = 10,
+    batch: Any = 10,
     targets: Any = None,
     weights: Any = None,
     labelled: Any = None,
@@ -145,14 +145,16 @@ def ask(
     candidates = np.flatnonzero(~asked.any(axis=1) if entry.query == "row" else ~asked.all(axis=1))
     if not len(candidates):
         raise PoolExhausted("the pool has no row left to ask: every row has observed labels")
+    if isinstance(batch, bool) or not isinstance(batch, int | np.integer) or batch < 1:
+        raise ValueError(f"batch must be a positive integer, got {batch!r}")
     problem = _problem(tree, pool, known, candidates, targets, weights, asked, seed)
     if "kernel" in entry.needs and not problem.has("kernel"):
         raise ValueError(
-            f"acquisition {acquire!r} reads a kernel, whose length is chosen from labelled rows, and the pool "
-            "has none: give labelled=, the rows that the posterior was fitted on"
+            f"acquisition {acquire!r} reads a kernel, whose length is chosen from labelled rows, and the "
+            "pool has none: give labelled=, the rows that the posterior was fitted on"
         )
     ids = [pool.example_names[i] for i in candidates]
-    return answer(entry, problem, batch, ids, list(pool.label_names))
+    return answer(entry, problem, int(batch), ids, list(pool.label_names))
 
 
 def _problem(

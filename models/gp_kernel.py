@@ -45,7 +45,9 @@ class GPKernel(NamedTuple):
     noise_ratio: float = 1.0
 
     def mapped(self, X: Array) -> Array:
-        """Return the mapped rows, dense or csr as `X` is: (row, feature)."""
+        """Return the mapped rows, dense or csr as `X` is; dense where there is a center: (row, feature)."""
+        if sparse.issparse(X) and self.center.any():
+            X = X.toarray()
         if sparse.issparse(X):
             Z = sparse.csr_array(X * self.scale[None, :])
             norm = np.sqrt(np.asarray(Z.multiply(Z).sum(axis=1)).ravel())

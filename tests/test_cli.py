@@ -329,3 +329,23 @@ def test_reference_is_admitted_by_numbers_or_refused(
         "labelzoo fit label_logistic --data tiny:3 --engine nuts --reference --seed 2 --set min_ess=300 "
         "--set num_samples=500 --out r.json"
     )
+
+
+def test_read_says_how_data_are_read(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    table = tmp_path / "films.csv"
+    lines = ["id,length,drama,comedy", *(f"f{i},{i % 7},{i % 2},{(i // 2) % 2}" for i in range(20))]
+    table.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    read = ["--read", "labels=-2", "--read", "drop=id"]
+    out = tmp_path / "f.nc"
+    fit = ["fit", "label_gp", "--data", str(table), "--engine", "conjugate", "--out", str(out)]
+    assert call(capsys, *fit, *read)[0] == 0
+    code, printed, _ = call(
+        capsys, "predict", str(out), "--data", str(table), "--out", str(tmp_path / "p.csv"), "--json", *read
+    )
+    assert code == 0
+    assert json.loads(printed)["labels"] == 2
+    code, _, err = call(capsys, *fit, "--read", "labels")
+    assert (code, err) == (2, "labelzoo: --read 'labels': write NAME=VALUE\n")
+    code, _, err = call(capsys, *fit, *read, "--read", "colour=red")
+    assert code == 2
+    assert "colour" in err

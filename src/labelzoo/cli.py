@@ -32,6 +32,14 @@ app.command("tell")(tell_command)
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Same seed, same result.")]
 Data = Annotated[str, typer.Option("--data", help=SOURCE_HELP)]
+Read = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--read",
+        metavar="NAME=VALUE",
+        help="How to read --data: labels=-6, xml=FILE, encode=none, drop=COLUMN ... (docs/data.md); repeat.",
+    ),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A setting of the model or engine; repeat."),
@@ -40,7 +48,8 @@ Settings = Annotated[
 
 RESERVED = frozenset(
     ["model", "data", "data_name", "out", "engine", "engines", "reference", "budget", "whole"]
-    + ["seed", "spec", "progress", "rng_key", "say", "test", "test_fraction", "engine_settings", "command"]
+    + ["seed", "spec", "progress", "rng_key", "say", "read", "test", "test_fraction"]
+    + ["engine_settings", "command"]
 )
 """Arguments of the functions behind the verbs, which ``--set`` must not reach."""
 
@@ -110,6 +119,32 @@ def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
     return out
 
 
+def load_data(source: str, read: Sequence[str] | None) -> Any:
+    """Read data with the options that ``--read`` gives."""
+    from labelzoo.data import load
+
+    return load(source, **read_options(read))
+
+
+def read_options(read: Sequence[str] | None) -> dict[str, Any]:
+    """Return {name: value} of the NAME=VALUE of ``--read``; ``drop`` may be given several times."""
+    options: dict[str, Any] = {}
+    for pair in read or ():
+        name, separator, text = pair.partition("=")
+        if not separator or not name:
+            raise BadInput(f"--read {pair!r}: write NAME=VALUE")
+        if name == "drop":
+            options[name] = (*options.get(name, ()), text)
+            continue
+        if name in options:
+            raise BadInput(f"--read {name}=: given twice")
+        try:
+            options[name] = json.loads(text)
+        except json.JSONDecodeError:
+            options[name] = text
+    return options
+
+
 def parse_duration(text: str) -> float:
     """Return seconds of ``90``, ``90s``, ``2m`` or ``1h``."""
     units = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -156,6 +191,7 @@ def fit(
     out: Annotated[Path, typer.Option("--out", help="Posterior to write, netCDF; a reference: .json.")],
     reference: Annotated[bool, typer.Option("--reference", help=REFERENCE_HELP)] = False,
     settings: Settings = None,
+    read: Read = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -164,13 +200,11 @@ def fit(
     if reference:
         _fit_reference(model, data, engine, out, settings, seed, as_json)
         return
-    from labelzoo.data import load
     from labelzoo.inference.fit import fit as fit_model
     from labelzoo.inference.posterior import save
 
-    tree = fit_model(
-        model, load(data), engine, seed=seed, progress=_interactive(), **parse_settings(settings)
-    )
+    table, chosen = load_data(data, read), parse_settings(settings)
+    tree = fit_model(model, table, engine, seed=seed, progress=_interactive(), **chosen)
     save(tree, out)
     attrs = tree.attrs
     payload = {
@@ -224,10 +258,10 @@ def predict(
         str | None,
         typer.Option("--model", help="path/to/file.py:spec, if it is a model of your own."),
     ] = None,
+    read: Read = None,
     as_json: Json = False,
 ) -> None:
     """Predict label probabilities for every row of a data set from a saved posterior."""
-    from labelzoo.data import load
     from labelzoo.inference.posterior import load as load_posterior
     from labelzoo.inference.predictions import write_predictions
     from labelzoo.models import registry
@@ -239,7 +273,7 @@ def predict(
         raise BadInput(f"--model {model}: the posterior is of the model {fitted!r}")
     if fitted not in registry.names():
         raise BadInput(f"{posterior}: of a model of your own, {fitted!r}; pass --model path/to/file.py:spec")
-    rows, labels = write_predictions(tree, load(data), out, top=top)
+    rows, labels = write_predictions(tree, load_data(data, read), out, top=top)
     emit(
         as_json,
         {"rows": rows, "labels": labels, "out": str(out)},
@@ -330,6 +364,7 @@ def compare(
         bool, typer.Option("--whole", help="Samplers on the whole data, not on a small subset.")
     ] = False,
     settings: Settings = None,
+    read: Read = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -341,7 +376,7 @@ def compare(
     names = [name.strip() for name in engines.split(",") if name.strip()] if engines else None
     result = compare_and_report(
         model, data, out, engines=names, reference=reference, budget=seconds, whole=whole, seed=seed,
-        say=_say, **parse_settings(settings),
+        say=_say, read=read_options(read), **parse_settings(settings),
     )  # fmt: skip
     emit(as_json, result.payload, result.text)
     raise typer.Exit(1 if result.refuted else 0)

@@ -95,6 +95,13 @@ class Job:
         return 0.0 if self.budget is None else min(REPORT_SECONDS, self.budget / 5)
 
 
+def read_values(value: Any) -> list[str]:
+    """Return the values of one option of ``--read`` as they are written on the command line."""
+    if isinstance(value, tuple):
+        return [str(one) for one in value]
+    return [value if isinstance(value, str) else json.dumps(value)]
+
+
 def compare_and_report(
     model: Any,
     data_name: Any,
@@ -106,6 +113,7 @@ def compare_and_report(
     whole: bool = False,
     seed: int = 0,
     say: Callable[[str], None] | None = None,
+    read: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> RunResult:
     """Compare engines on data given by name, and write report.html, pictures, posteriors, JSON and CSV.
@@ -117,13 +125,15 @@ def compare_and_report(
     ----------
     model : str or ModelSpec
     data_name : str or path
-        A built-in name or an .npz file.
+        A built-in name, a file or a folder: whatever `labelzoo.data.load` reads.
     out : str or path
         Folder; made if absent.
     engines : sequence of str or None
         Default: all engines of the model.
     budget : float or None
         Seconds in all, compilation included.
+    read : mapping or None
+        Options of `labelzoo.data.load`.
     **settings
         Settings of the program, and options of any engine that is run.
 
@@ -139,11 +149,13 @@ def compare_and_report(
     entry = registry.get(model)
     chosen = _checked_engines(entry, engines, reference)
     program, options = split_settings(entry, chosen, settings)
-    data = load(data_name)
+    data = load(data_name, **(read or {}))
     name = model if isinstance(model, str) else entry.spec.name
     chosen_text = {"data": str(data_name), "engines": ",".join(chosen), "reference": reference}
     command = ["labelzoo", "compare", name, *_flags(chosen_text, seed, out, budget)]
     command += ["--whole"] if whole else []
+    for key, value in (read or {}).items():
+        command += [part for one in read_values(value) for part in ("--read", f"{key}={one}")]
     command += [part for key, value in settings.items() for part in ("--set", f"{key}={json.dumps(value)}")]
     job = Job(
         entry, str(data_name), data, Path(out), chosen, reference, program, program, options, budget, whole,

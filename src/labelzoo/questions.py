@@ -206,20 +206,31 @@ def _from_plain(values: dict[str, Any]) -> Questions:
     for name in ("pool_hash", "data_hash", "acquisition", "query", "units", "version"):
         if not isinstance(values[name], str):
             raise ValueError(f"{name} is no text")
-    names = values["label_names"]
+    for name in ("posterior", "inputs", "report"):
+        if not isinstance(values[name], dict):
+            raise ValueError(f"{name} is no object")
+    names, asked = values["label_names"], values["questions"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError("label_names is no list of names")
-    if not isinstance(values["questions"], list) or not values["questions"]:
+    if not isinstance(asked, list) or not asked:
         raise ValueError("it holds no questions")
-    questions = tuple(Question(**one) for one in values["questions"])
-    for one in questions:
-        if not isinstance(one.id, str) or not (one.label is None or one.label in names):
-            raise ValueError(f"a question has id {one.id!r} and label {one.label!r}")
-        if (one.label is None) != (values["query"] == "row"):
-            raise ValueError(f"the question about {one.id!r} is no query of kind {values['query']!r}")
+    questions = tuple(_question(one, values["query"], names) for one in asked)
     if len({(one.id, one.label) for one in questions}) < len(questions):
         raise ValueError("a question stands in it twice")
     return Questions(**{**values, "label_names": tuple(names), "questions": questions})
+
+
+def _question(one: Any, query: str, names: list[str]) -> Question:
+    if not isinstance(one, dict) or not isinstance(one.get("id"), str):
+        raise ValueError(f"a question is {one!r}: it has no id")
+    label, gain = one.get("label"), one.get("gain")
+    if not (label is None or label in names):
+        raise ValueError(f"the question about {one['id']!r} has the label {label!r}")
+    if not (gain is None or isinstance(gain, int | float)):
+        raise ValueError(f"the question about {one['id']!r} has the gain {gain!r}")
+    if (label is None) != (query == "row"):
+        raise ValueError(f"the question about {one['id']!r} is no query of kind {query!r}")
+    return Question(one["id"], None if gain is None else float(gain), label)
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:

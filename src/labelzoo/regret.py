@@ -195,10 +195,14 @@ def judge_engine(judge: Judge, runs: Sequence[Draws]) -> Regret:
         gain.append(np.mean([turn.exact_value - turn.random_value for turn in turns]))
         shares += [(_overlap(chosen, turn.exact), turn.short_overlap) for turn in turns]
         ranks += [(_correlation(scores, turn.exact_score), turn.short_correlation) for turn in turns]
-    numbers = [ratio(lost, gain), ratio(floor, gain), ratio(np.subtract(lost, floor), gain)]
+    regret, floor_found = ratio(lost, gain), ratio(floor, gain)
+    excess = ratio(np.subtract(lost, floor), gain)
+    overlap, correlation = np.mean(shares, axis=0), np.mean(ranks, axis=0)
     spread = float(np.std(gain, ddof=1) / np.sqrt(len(gain)))
-    means = [*np.mean(shares, axis=0).tolist(), *np.mean(ranks, axis=0).tolist()]
-    return Regret(*(x for pair in numbers for x in pair), *means, float(np.mean(gain)), spread, len(gain))
+    return Regret(
+        *regret, *floor_found, *excess, float(overlap[0]), float(overlap[1]), float(correlation[0]),
+        float(correlation[1]), float(np.mean(gain)), spread, len(gain),
+    )  # fmt: skip
 
 
 def ratio(numerator: Any, denominator: Any) -> tuple[float, float]:

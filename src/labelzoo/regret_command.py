@@ -20,9 +20,7 @@ def regret(
     ] = Path("regret"),
     reference: Annotated[
         Names,
-        typer.Option(
-            "--reference", help="An exact engine; default the closed form if there is one, or nuts."
-        ),
+        typer.Option("--reference", help="An exact engine; default the closed form, or nuts."),
     ] = None,
     engines: Annotated[
         Names, typer.Option("--engines", help="Names, separated by commas; default all others.")

@@ -4,29 +4,30 @@ import json
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from arviz_stats.base.array import array_stats
 
 from labelzoo.comparison_run import split_settings
-from labelzoo.inference.compare.verdict import RHAT_LIMIT
-from labelzoo.inference.fit import find_engine, fit
-from labelzoo.inference.predict import label_prob
+from labelzoo.inference.fit import find_engine
 from labelzoo.regret import (
-    QUARTERS,
     Draws,
     Judge,
-    check_pool,
     find_usable,
     judge_engine,
     make_judge,
     problem_of,
 )
+from labelzoo.regret_fits import (
+    Parts,
+    default_reference,
+    engine_draws,
+    reference_draws,
+    small_enough,
+    split_parts,
+)
 from labelzoo.regret_text import regret_text, row_of, withheld
-from labelzoo.study.learners import stacked
 
 Array = Any
 
@@ -43,41 +44,6 @@ DRAWS = 300
 
 REPEATS = 6
 """Independent replicates; the standard errors are over these."""
-
-ATTEMPTS = 3
-"""Times a reference is run, each with four times the thinning, until it converges."""
-
-CHECKED_CELLS = 400
-"""Probabilities whose R-hat is looked at, evenly spaced over rows and labels."""
-
-EXACT_KINDS = ("mcmc", "conjugate")
-ENGINE_SEED = 1000
-"""Seeds of engines begin here after the reference's, so that no random number is shared."""
-
-
-class Parts(NamedTuple):
-    """Rows whose labels are read, candidates, and rows to be predicted: all disjoint LabelData."""
-
-    labelled: Any
-    pool: Any
-    targets: Any
-
-
-@dataclass(frozen=True)
-class Reference:
-    """Exact draws: `sets` is (repeats x 4) of Draws, or empty where the chains did not converge."""
-
-    engine: str
-    sets: tuple[tuple[Draws, ...], ...]
-    rhat: float | None
-    divergences: int
-    seconds: float
-    thinning: int
-
-    @property
-    def converged(self) -> bool:
-        """Return whether the draws may judge."""
-        return self.rhat is None or self.rhat < RHAT_LIMIT
 
 
 class RunResult(NamedTuple):
@@ -148,6 +114,8 @@ def measure_regret(
     exact = reference or default_reference(entry)
     chosen = _engines(entry, engines, exact)
     entries = [find_usable(name) for name in dict.fromkeys(acquire)]
+    if not entries:
+        raise ValueError("acquire: no acquisition function given")
     _check_counts(batch=batch, rows=rows, pool=pool, targets=targets, draws=draws, repeats=repeats)
     parts = split_parts(data, rows, pool, targets, batch, seed)
     program, options = split_settings(entry, (*chosen, exact), settings)
@@ -215,87 +183,6 @@ def regret_and_report(model: Any, data_name: Any, out: Any, command: str = "", *
     return RunResult(payload, regret_text(payload), judged)
 
 
-def small_enough(model: Any, data: Any, rows: int, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return data on which exact chains can converge, and `options` with the model's settings for them."""
-    from labelzoo.inference.compare.subset import needs_subset, small_subset
-    from labelzoo.models import registry
-
-    if not needs_subset(data, {"mcmc"}):
-        return data, dict(options)
-    small = registry.get(model).spec.small_settings
-    return small_subset(data, rows=rows, seed=options.get("seed", 0)), {**small, **options}
-
-
-def default_reference(entry: Any) -> str:
-    """Return the closed form of a model where there is one, else ``nuts``."""
-    return next((name for name, engine in entry.engines.items() if engine.kind == "conjugate"), "nuts")
-
-
-def split_parts(data: Any, rows: int, pool: int, targets: int, batch: int, seed: int) -> Parts:
-    """Split at random: `rows` labelled; pool and targets as asked, or halves of what is left where that is less.
-
-    Raises
-    ------
-    ValueError
-        If the pool is not larger than the batch.
-    """
-    left = data.num_rows - rows
-    pool, targets = (pool, targets) if pool + targets <= left else (min(pool, (left + 1) // 2), left // 2)
-    check_pool(max(pool, 0), batch)
-    order = np.random.default_rng(seed).permutation(data.num_rows)
-    cuts = np.cumsum([rows, pool, min(targets, left - pool)])
-    labelled, candidates, predicted = (np.sort(part) for part in np.split(order, cuts)[:3])
-    return Parts(*(data.subset(rows=part) for part in (labelled, candidates, predicted)))
-
-
-def reference_draws(
-    entry: Any, parts: Parts, name: str, repeats: int, draws: int, seed: int, settings: Mapping[str, Any]
-) -> Reference:
-    """Return `repeats` groups of four independent sets of exact draws, of one chain each.
-
-    A sampler is run again with four times the thinning and twice the warm-up while its R-hat, the largest
-    over the probabilities that the scores read, is 1.01 or more; after three runs it is returned as it is.
-    """
-    engine = entry.engines[name]
-    if engine.kind not in EXACT_KINDS:
-        raise ValueError(f"reference {name!r} is a {engine.kind}: exact is an mcmc or conjugate engine")
-    began, chains = time.perf_counter(), QUARTERS * repeats
-    if engine.kind == "conjugate":
-        tree = engine(entry.spec, parts.labelled, rng_key=seed, **{**settings, "num_samples": chains * draws})
-        found = _probs(tree, parts)
-        sets = [_part(found, slice(i * draws, (i + 1) * draws)) for i in range(chains)]
-        return Reference(name, _grouped(sets), None, 0, time.perf_counter() - began, 1)
-    options = {**engine.options, **settings, "num_samples": draws, "num_chains": chains}
-    for _ in range(ATTEMPTS):
-        tree = engine(entry.spec, parts.labelled, rng_key=seed, **options)
-        found = _probs(tree, parts)
-        rhat, thinning = largest_rhat(found.pool.reshape(chains, draws, -1)), int(options["thinning"])
-        if rhat < RHAT_LIMIT:
-            break
-        options |= {"thinning": 4 * thinning, "num_warmup": 2 * options["num_warmup"]}
-    sets = [_part(found, slice(i * draws, (i + 1) * draws)) for i in range(chains)]
-    return Reference(name, _grouped(sets), rhat, _divergences(tree), time.perf_counter() - began, thinning)
-
-
-def largest_rhat(values: Array) -> float:
-    """Return the largest split R-hat (by ranks) of draws (chain, draw, cell), over evenly spaced cells."""
-    keep = np.unique(np.linspace(0, values.shape[2] - 1, CHECKED_CELLS).astype(int))
-    moving = values[:, :, keep]
-    moving = moving[:, :, np.ptp(moving, axis=(0, 1)) > 0]
-    if not moving.size:
-        return 1.0
-    return float(np.nanmax(array_stats.rhat(moving, chain_axis=0, draw_axis=1)))
-
-
-def engine_draws(
-    entry: Any, parts: Parts, name: str, repeats: int, draws: int, seed: int, settings: Mapping[str, Any]
-) -> list[Draws]:
-    """Run an engine `repeats` times with its own seeds; of each run `draws` draws, evenly spaced."""
-    first = seed + ENGINE_SEED
-    trees = (fit(entry.spec, parts.labelled, name, seed=first + i, **settings) for i in range(repeats))
-    return [_probs(tree, parts, draws) for tree in trees]
-
-
 def _rows(
     entry: Any, parts: Parts, name: str, judges: Sequence[Judge], draws: int, seed: int,
     settings: Mapping[str, Any], engines: int,
@@ -321,27 +208,6 @@ def _rows(
 def judge_choice(judge: Judge, run: Draws) -> Array:
     """Return the batch that one run asks."""
     return np.asarray(judge.entry(problem_of(run, judge.seed), judge.batch).rows)
-
-
-def _probs(tree: Any, parts: Parts, draws: int | None = None) -> Draws:
-    # One call for both parts: where new rows have latent variables of their own, they are drawn jointly.
-    X = stacked(parts.pool.X, parts.targets.X)
-    found = label_prob(tree, X, num_draws=draws).values
-    flat = found.reshape(-1, *found.shape[2:])
-    return Draws(flat[:, : parts.pool.num_rows], flat[:, parts.pool.num_rows :])
-
-
-def _part(draws: Draws, keep: slice) -> Draws:
-    return Draws(draws.pool[keep], None if draws.targets is None else draws.targets[keep])
-
-
-def _grouped(sets: Sequence[Draws]) -> tuple[tuple[Draws, ...], ...]:
-    return tuple(tuple(sets[i : i + QUARTERS]) for i in range(0, len(sets), QUARTERS))
-
-
-def _divergences(tree: Any) -> int:
-    stats = tree["sample_stats"] if "sample_stats" in tree.children else {}
-    return int(stats["diverging"].values.sum()) if "diverging" in stats else 0
 
 
 def _names(rows: Array, pool: Any) -> list[str]:

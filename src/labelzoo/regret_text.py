@@ -111,6 +111,8 @@ def table_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def verdict_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the sentences, each after the name of its acquisition function."""
     ordered = sorted(rows, key=lambda row: row["acquisition"])
+    if len({row["verdict"] for row in ordered}) == 1:
+        return [str(ordered[0]["verdict"])]
     return [f"{row['acquisition']}: {row['verdict']}" for row in ordered]
 
 

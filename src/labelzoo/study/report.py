@@ -2,6 +2,7 @@
 
 import html
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from labelzoo.report import (
@@ -89,7 +90,7 @@ def headline_rows(payload: Mapping[str, Any], evaluator: str) -> list[dict[str, 
 def title_of(payload: Mapping[str, Any]) -> str:
     """Return the title of a study."""
     plan = payload["plan"]
-    return f"Active learning on {plan['data']}: {plan['learner']} by {plan['engine']}"
+    return f"Active learning on {Path(plan['data']).name}: {plan['learner']} by {plan['engine']}"
 
 
 def setting_of(payload: Mapping[str, Any]) -> str:
@@ -111,6 +112,8 @@ def render_text(payload: Mapping[str, Any]) -> str:
         rows = headline_rows(payload, evaluator)
         if rows:
             parts.append(f"Judged by {WHO[evaluator]}, against random:\n" + as_table(rows, TEXT_COLUMNS))
+    few = [note for note in payload["notes"] if "Add seeds" in note]
+    parts += [wrap(note) for note in few]
     parts += [wrap(f"Not run: {line}") for line in left_out(payload["not_run"])]
     parts += [wrap(f"Failed: {line}") for line in left_out(payload["failed"])]
     if payload["comparison"]:

@@ -33,6 +33,9 @@ ORACLE_NOTE = (
     "serves as a scale. It is no upper bound."
 )
 
+FEW_SEEDS = 10
+"""Fewer seeds than this are remarked upon."""
+
 
 class Gathered(NamedTuple):
     """A study read back: its plan, its rounds, and what follows from them."""
@@ -145,6 +148,13 @@ def notes(plan: Plan, rows: list[Round]) -> list[str]:
         out.append(PUBLISHED_NOTE)
     if plan.oracle:
         out.append(ORACLE_NOTE.format(count=plan.oracle))
+    family = len([name for name in plan.acquire if name not in (analysis.RANDOM, "oracle")])
+    if len(plan.seeds) < FEW_SEEDS and family:
+        out.append(
+            f"With {len(plan.seeds)} seeds and {family} functions compared only large differences can be "
+            "shown: no difference shown does not mean that there is none. Add seeds "
+            f"(--resume --seeds {FEW_SEEDS})."
+        )
     empty = [row.round for row in rows if row.round > 0 and not row.asked]
     if empty:
         out.append(

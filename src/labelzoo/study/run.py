@@ -7,7 +7,7 @@ from pathlib import Path
 from labelzoo.data import LabelData
 from labelzoo.study import database
 from labelzoo.study.plan import Plan
-from labelzoo.study.workers import run_cells
+from labelzoo.study.workers import run_cells, users_functions
 
 LIBRARIES = ("labelzoo", "numpy", "scipy", "scikit-learn", "jax", "numpyro")
 PROVIDED = frozenset(
@@ -87,6 +87,7 @@ def check_plan(plan: Plan, data: LabelData) -> None:
                 f"acquire: {acquisition.name} needs {', '.join(lacking)}, which a study with targets "
                 f"{plan.targets!r} does not know"
             )
+    users_functions(plan)
     entry = registry.get(plan.learner)
     engine = find_engine(entry, plan.engine)
     unknown = sorted(set(plan.settings) - set(entry.spec.settings) - set(engine.options))

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 import traceback
@@ -13,6 +14,8 @@ from multiprocessing import connection, resource_tracker
 from pathlib import Path
 from typing import Any
 
+from labelzoo.acquisition.catalogue import _EXTRA, catalogue, register_acquisition
+from labelzoo.acquisition.problem import Acquisition
 from labelzoo.data import LabelData
 from labelzoo.study import database
 from labelzoo.study.plan import Plan
@@ -48,14 +51,34 @@ def run_cells(
     tick : callable
         Called about twice a second.
     """
-    arguments = (plan, data, out)
+    arguments = (plan, data, out, users_functions(plan))
     for cell in _run_pool(arguments, cells, processes, tick):
         if _run_pool(arguments, [cell], 1, tick):
             database.write_failed(out, *cell, DIED)
 
 
+def users_functions(plan: Plan) -> tuple[Acquisition, ...]:
+    """Return the acquisition functions that the caller registered: a new process does not know them.
+
+    Raises
+    ------
+    ValueError
+        If one cannot be sent to another process.
+    """
+    own = tuple(entry for name, entry in _EXTRA.items() if name in plan.acquire)
+    for entry in own:
+        try:
+            pickle.dumps(entry)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise ValueError(
+                f"acquire: {entry.name} cannot run in another process ({error}); define its functions at the "
+                "top of a module"
+            ) from error
+    return own
+
+
 def _run_pool(
-    arguments: tuple[Plan, LabelData, Path],
+    arguments: tuple[Plan, LabelData, Path, tuple[Acquisition, ...]],
     cells: Sequence[Cell],
     processes: int,
     tick: Callable[[], None] | None,
@@ -120,8 +143,10 @@ def _no_interrupt_for_children() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _start_worker(plan: Plan, data: LabelData, out: Path) -> None:
+def _start_worker(plan: Plan, data: LabelData, out: Path, own: tuple[Acquisition, ...]) -> None:
     _worker.update(plan=plan, data=data, out=out)
+    known = catalogue()
+    register_acquisition(*(entry for entry in own if entry.name not in known))  # those of a user
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
