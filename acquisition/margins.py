@@ -106,7 +106,7 @@ def _li(name: str, missing: str, empty: str) -> Acquisition:
         needs=("X_pool", "X_labelled", "Y_labelled"),
         bias=f"no predicted positive, or no negative: {empty}; predictions stand in for answers",
         cost="11 x labels SVM fits of labelled^2 features for the first pick, fewer after; "
-        f"refused above {li_adaptive.MOST_LABELS} labels (14 labels, pool 400, 60 labelled: under 1 s)",
+        f"refused above {li_adaptive.MOST_LABELS} labels",
         helps="no evidence of a gain over random here; the dearest of these baselines",
         source="Li and Guo (2013), SVM margins, C = 1",
     )
@@ -159,8 +159,7 @@ ENTRIES = (
         units="expected number of wrong labels",
         needs=("Y_labelled",),
         bias=f"{_BATCH}; f = 2 q - 1, since raw SVM margins have no bound; {_LEARNER}",
-        cost="pool labels log labels, one multinomial fit; without labelled_probs 5 fits a label more "
-        "(pool 400, 14 labels: 0.1 s given both probabilities, 0.2 s to 5 s on a busy machine without)",
+        cost="pool labels log labels, one multinomial fit; without labelled_probs 5 fits a label more",
         helps="seldom: where the number of labels of a row can be predicted; else much like entropy",
         source="Yang, Sun, Wang and Chen (2009); cardinality from out-of-fold probabilities",
     ),
@@ -172,7 +171,7 @@ ENTRIES = (
         units="none, from 0 to 1",
         needs=("Y_labelled",),
         bias=f"{_BATCH}; tied margins share the mean rank",
-        cost="pool labelled labels + pool labels log pool (pool 400, 14 labels: 3 ms)" + _OWN,
+        cost="pool labelled labels + pool labels log pool" + _OWN,
         helps="many rare labels (medical); below random on emotions, scene, yeast, enron",
         source="Reyes, Morell and Ventura (2018)",
     ),

@@ -1,8 +1,8 @@
 """What asking from an approximate posterior loses: regret of engines on three models, a table and a picture.
 
-Run ``python benchmarks/acquisition_regret.py --out out``; about 3 minutes on 2 idle cores. The models run on
-data simulated here; with ``--emotions ../shared/data/npz/emotions.npz`` (the default where that file exists)
-``label_logistic`` is measured on real rows as well. Definition and reading: docs/regret.md.
+Run ``python benchmarks/acquisition_regret.py --out out``; each of the four lines takes about 90 s of one core.
+The models run on data simulated here; with ``--emotions ../shared/data/npz/emotions.npz`` (the default where
+that file exists) ``label_logistic`` is measured on real rows as well. Definition and reading: docs/regret.md.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from labelzoo.regret_text import regret_text
 
 HERE = Path(__file__).resolve().parents[1]
 EMOTIONS = Path(os.environ.get("LABELZOO_DATA", HERE / "../shared/data")) / "npz" / "emotions.npz"
-QUICK: dict[str, Any] = {"khat_samples": 0, "num_steps": 3000}
+QUICK: dict[str, Any] = {"khat_samples": 0, "num_steps": 2000}
 TOPICS: dict[str, Any] = {"num_topics": 2, "shape": 1.0, "prior_scale": 0.5}
 """With these the exact Gibbs sampler converges within a minute; with more freedom, on few rows, not."""
 SMALL: dict[str, Any] = {"pool": 60, "targets": 60, "draws": 200, "repeats": 5}
@@ -57,10 +57,10 @@ def jobs(seed: int, emotions: Path) -> list[tuple[str, str, Any, dict[str, Any]]
             "bernoulli_poisson_topics", "simulated", topics,
             {
                 "engines": ["map_em", "vb_em", "svi"], "reference": "gibbs", **TOPICS, **SMALL,
-                "engine_settings": {"svi": QUICK, "gibbs": {"thinning": 20, "num_warmup": 1000}},
+                "engine_settings": {"svi": QUICK, "gibbs": {"thinning": 16, "num_warmup": 500}},
             },
         ),
-        ("label_gp", "simulated logistic", logistic, {"engines": ["svi"], "draws": 600, **svi}),
+        ("label_gp", "simulated logistic", logistic, {"engines": ["svi"], "draws": 500, **svi}),
     ]  # fmt: skip
     if emotions.exists():
         data = load(emotions)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from labelzoo.cli import parse_duration, run
+from labelzoo.cli import run
+from labelzoo.command_options import parse_duration
 from labelzoo.data import LabelData
 
 SMALL = ["--set", "num_topics=2", "--set", "max_iter=5"]

@@ -69,7 +69,7 @@ def active(
 
     Exit code 0 whatever the verdict, 1 if a part of the study failed, 2 for bad input.
     """
-    from labelzoo.cli import check_writable, emit, parse_settings
+    from labelzoo.command_options import check_writable, emit, parse_settings
 
     names = functions(acquire, oracle)
     database = out / DATABASE

@@ -44,7 +44,7 @@ def ask_command(
 ) -> None:
     """Say which rows (or which single labels) to label next."""
     from labelzoo.acquisition import ask, find
-    from labelzoo.cli import check_writable
+    from labelzoo.command_options import check_writable
     from labelzoo.questions import make_questions, save_questions, write_form
 
     entry = find(acquire)
@@ -151,7 +151,7 @@ def tell_command(
 ) -> None:
     """Write answers into the data: what was answered is observed, everything else stays as it was."""
     from labelzoo.answers import tell, with_earlier
-    from labelzoo.cli import check_writable
+    from labelzoo.command_options import check_writable
     from labelzoo.data import load
     from labelzoo.data.files import save_data, written_format
     from labelzoo.questions import load_questions

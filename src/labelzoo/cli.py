@@ -1,7 +1,6 @@
 """The command line: exit 0 ok, 1 a check or a verdict failed, 2 usage or bad input (one line on stderr)."""
 
 import contextlib
-import json
 import os
 import shlex
 import sys
@@ -13,6 +12,15 @@ import typer
 
 from labelzoo.active_command import register as register_active
 from labelzoo.ask_commands import ask_command, tell_command
+from labelzoo.command_options import (
+    BadInput,
+    check_writable,
+    emit,
+    load_data,
+    parse_duration,
+    parse_settings,
+    read_options,
+)
 from labelzoo.data_commands import SOURCE_HELP, data_app
 from labelzoo.regret_command import regret
 
@@ -46,22 +54,11 @@ Settings = Annotated[
 ]
 
 
-RESERVED = frozenset(
-    ["model", "data", "data_name", "out", "engine", "engines", "reference", "budget", "whole"]
-    + ["seed", "spec", "progress", "rng_key", "say", "read", "test", "test_fraction"]
-    + ["engine_settings", "command"]
-)
-"""Arguments of the functions behind the verbs, which ``--set`` must not reach."""
-
 REFERENCE_HELP = (
     "Write summaries to hold engines against: --engine nuts and --out F.json; --data tiny:SEED simulates. "
     "Admitted are runs with R-hat below 1.01, 10000 effective draws in bulk and tail of every functional and "
     "no divergence; too short a run is made again and longer, and exit code 1 tells of one not admitted."
 )
-
-
-class BadInput(Exception):
-    """What the user gave cannot be used; the message is one line."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -95,83 +92,6 @@ def run(argv: Sequence[str] | None = None) -> int:
 def _fail(message: str, code: int) -> int:
     print("labelzoo: " + " ".join(message.split()), file=sys.stderr)
     return code
-
-
-def emit(as_json: bool, payload: dict[str, Any], text: str) -> None:
-    """Print the payload as JSON, or the text."""
-    print(json.dumps(payload, ensure_ascii=False, allow_nan=False) if as_json else text)
-
-
-def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
-    """Return {name: value} of NAME=VALUE pairs; values are read as JSON, else kept as text."""
-    out: dict[str, Any] = {}
-    for pair in pairs or ():
-        name, separator, text = pair.partition("=")
-        if not separator or not name:
-            raise BadInput(f"--set {pair!r}: write NAME=VALUE")
-        if name in RESERVED:
-            raise BadInput(f"--set {pair!r}: {name!r} is no setting of a model or an engine")
-        try:
-            value = json.loads(text)
-        except json.JSONDecodeError:
-            value = text
-        out[name] = tuple(value) if isinstance(value, list) else value
-    return out
-
-
-def load_data(source: str, read: Sequence[str] | None) -> Any:
-    """Read data with the options that ``--read`` gives."""
-    from labelzoo.data import load
-
-    return load(source, **read_options(read))
-
-
-def read_options(read: Sequence[str] | None) -> dict[str, Any]:
-    """Return {name: value} of the NAME=VALUE of ``--read``; ``drop`` may be given several times."""
-    options: dict[str, Any] = {}
-    for pair in read or ():
-        name, separator, text = pair.partition("=")
-        if not separator or not name:
-            raise BadInput(f"--read {pair!r}: write NAME=VALUE")
-        if name == "drop":
-            options[name] = (*options.get(name, ()), text)
-            continue
-        if name in options:
-            raise BadInput(f"--read {name}=: given twice")
-        try:
-            options[name] = json.loads(text)
-        except json.JSONDecodeError:
-            options[name] = text
-    return options
-
-
-def parse_duration(text: str) -> float:
-    """Return seconds of ``90``, ``90s``, ``2m`` or ``1h``."""
-    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
-    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1.0)
-    try:
-        seconds = float(number) * unit
-    except ValueError:
-        raise BadInput(f"--budget {text!r}: write seconds, or a number with s, m or h") from None
-    if not 0 < seconds < float("inf"):
-        raise BadInput(f"--budget {text!r}: must be positive")
-    return seconds
-
-
-def check_writable(path: Path, *, folder: bool = False) -> Path:
-    """Refuse an output path that cannot be written, before any work is done."""
-    target = path if folder else path.absolute().parent
-    try:
-        if folder:
-            target.mkdir(parents=True, exist_ok=True)
-        probe = target / ".labelzoo-write-test"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise BadInput(f"--out {str(path)!r}: {error.strerror or error}") from error
-    if not folder and path.is_dir():
-        raise BadInput(f"--out {str(path)!r} is a folder")
-    return path
 
 
 @app.command("list")

@@ -166,6 +166,6 @@ def xml_beside(target: Path) -> Path:
 
 def emitter() -> Callable[[bool, dict[str, Any], str], None]:
     """Return the function that prints JSON or text; its module imports this one."""
-    from labelzoo.cli import emit
+    from labelzoo.command_options import emit
 
     return emit

@@ -34,7 +34,10 @@ def listing() -> dict[str, Any]:
             }
         )
     scores = [
-        {name: getattr(entry, name) for name in ("name", "query", "units", "needs", "helps", "cost", "source")}
+        {
+            name: getattr(entry, name)
+            for name in ("name", "query", "units", "needs", "helps", "cost", "source")
+        }
         for entry in catalogue().values()
     ]
     return {"models": models, "acquisition": scores, "datasets": [{"name": name} for name in BUILTIN]}

@@ -44,7 +44,7 @@ def regret(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
     """Measure what is lost by asking for labels from an approximate posterior; exit 1 without a verdict."""
-    from labelzoo.cli import check_writable, parse_settings
+    from labelzoo.command_options import check_writable, parse_settings
     from labelzoo.regret_run import regret_and_report
 
     check_writable(out, folder=True)

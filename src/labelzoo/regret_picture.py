@@ -25,10 +25,11 @@ def regret_picture(payloads: Sequence[Mapping[str, Any]]) -> bytes:
             _panel(axis, name, rows, engines[id(payload)], look, payload["repeats"])
         line[0].set_yticks(range(len(engines[id(payload)])), [figures.plain(e) for e in engines[id(payload)]])
         title = f"{payload['model']}, {payload['data']}" if payload["data"] else payload["model"]
-        line[0].text(0, 1.14, figures.plain(title), transform=line[0].transAxes, fontsize=9, weight="bold")
+        line[0].annotate(figures.plain(title), (0, 1), (0, 20), xycoords="axes fraction",
+                         textcoords="offset points", fontsize=9, weight="bold")  # fmt: skip
     figure.supxlabel(
         "regret: part of the exact choice's gain over random that is lost (0 exact, 1 random)\n"
-        "bars: 95 % intervals; grey band: exact inference with as many draws",
+        "bars: 95 % intervals; grey band: exact inference with as many draws; scales differ",
         fontsize=9,
     )
     return figures.to_png(figure)
@@ -44,6 +45,11 @@ def _panel(
     axis.axvline(0, color=figures.REFERENCE_COLOUR, linewidth=0.8, zorder=1)
     axis.axvline(1, color=figures.BASELINE_COLOUR, linewidth=0.8, linestyle="--", zorder=1)
     if found:
+        ends = [row[key] + sign * wide * row[f"{key}_error"] for row in found for key in ("regret", "floor")
+                for sign in (-1, 1)]  # fmt: skip
+        # Most losses are small: the axis ends where the bars do, and shows chance only where that is near.
+        low, high = min(-0.01, *ends), max(0.05, *ends)
+        axis.set_xlim(low - 0.05 * (high - low), high + 0.05 * (high - low))
         floor, error = found[0]["floor"], wide * found[0]["floor_error"]
         axis.axvspan(floor - error, floor + error, color="#dddddd", zorder=0)
     for height, engine in enumerate(engines):
@@ -55,6 +61,6 @@ def _panel(
         axis.errorbar(row["regret"], height, xerr=wide * row["regret_error"], fmt=look[engine]["marker"],
                       color=look[engine]["color"], markersize=5, linewidth=1.2, zorder=2)  # fmt: skip
     axis.set_ylim(len(engines) - 0.5, -0.5)
-    axis.set_title(figures.plain(name), fontsize=9)
+    axis.set_title(figures.plain(name), fontsize=9, loc="left")
     axis.set_yticks(range(len(engines)), [""] * len(engines))
     axis.tick_params(labelsize=8)

@@ -66,8 +66,8 @@ def verdict(name: str, acquisition: str, found: Regret, batch: int, comparisons:
             f"{name}: undecided, {size} of the gain over random (more repeats or draws would tell); {shared}"
         )
     return (
-        f"{name}: no loss beyond Monte Carlo noise ({size} of the gain over random, below {_percent(upper)} "
-        f"at 95 %); {shared}"
+        f"{name}: no loss beyond Monte Carlo noise ({size} of the gain over random, below "
+        f"{_percent(max(upper, 0.0))} at 95 %); {shared}"
     )
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from labelzoo.data.convert import frame_columns, frame_rows, is_frame
+from labelzoo.data.convert import frame_columns, frame_rows, is_frame, refuse_dates
 from labelzoo.data.labeldata import LabelData
 from labelzoo.data.missing import Missing
 from labelzoo.data.text_columns import (
@@ -38,7 +38,8 @@ def from_arrays(
     X : (n, d) numbers
         NumPy or JAX array, list of rows, SciPy sparse matrix or array, or pandas DataFrame.
     Y : (n, l) of 0 and 1
-        The same types. NaN, None and pandas' NA mean unobserved.
+        The same types. NaN, None and pandas' NA mean unobserved. Columns of a frame may say 0, 1, true or false
+        as text or categories, as in `from_frame`.
     feature_names, label_names, example_names : list of str, optional
         Names; those of data frames are kept unless given here.
     missing : Missing, optional
@@ -55,6 +56,8 @@ def from_arrays(
     """
     if is_frame(X) and is_frame(Y):
         refuse_other_rows(X, Y)
+    if is_frame(Y) and Y.columns.is_unique:
+        Y = frame_labels(Y)
     for frame in (X, Y):
         if is_frame(frame) and example_names is None:
             example_names = frame_rows(frame)
@@ -174,7 +177,7 @@ def frame_labels(labels: Any) -> Any:
         meaning = [label_value(cell) for cell in cells]
         # What is neither 0 nor 1 stays as it is, for the error that names its row and label.
         changed[name] = [cell if value is None else value for cell, value in zip(cells, meaning, strict=True)]
-    return assigned(labels, changed)
+    return assigned(labels, changed) if changed else labels
 
 
 def assigned(frame: Any, columns: dict[Any, Any]) -> Any:
@@ -189,6 +192,7 @@ def frame_features(frame: Any, columns: list[Any], encode: str) -> tuple[list[st
     """Return names and values of the feature columns; a frame of numbers is passed on as it is."""
     if not columns:
         return [], np.zeros((len(frame), 0))
+    refuse_dates(frame[columns], "the frame")
     if all(frame[c].dtype.kind in "biuf" for c in columns):
         return [str(c) for c in columns], frame[columns]
     names: list[str] = []

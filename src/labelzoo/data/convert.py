@@ -1,16 +1,22 @@
 """From whatever the user holds (lists, arrays, sparse matrices, data frames) to the two stored arrays."""
 
+import datetime
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from labelzoo.data.missing import Missing, missing_from_cells
+from labelzoo.data.plain import checked_sparse, filled_rows
 from labelzoo.data.validate import cells_listed, frozen_array, listed, name_lookup
 
 ACCEPTED = "a NumPy or JAX array, a list of rows, a SciPy sparse matrix or array, or a pandas DataFrame"
 
+
+OURS: WeakValueDictionary[int, NDArray[Any]] = WeakValueDictionary()
+"""Dense features made here, by id: nobody else holds them writeable, so tables may share them."""
 
 REAL = (bool, int, float, np.bool_, np.integer, np.floating)
 
@@ -21,15 +27,38 @@ def is_frame(value: Any) -> bool:
 
 
 def frame_columns(frame: Any) -> list[str] | None:
-    """Return the column names as strings; None where the columns are just numbered 0, 1, ..."""
-    if type(frame.columns).__name__ == "RangeIndex":
-        return None
-    return [str(name) for name in frame.columns]
+    """Return the column names as strings; None where the columns are just numbered 0, 1, ... in order."""
+    return index_names(frame.columns)
 
 
 def frame_rows(frame: Any) -> list[str] | None:
-    """Return the row names as strings; None where the rows are just numbered by a RangeIndex."""
-    return None if type(frame.index).__name__ == "RangeIndex" else [str(name) for name in frame.index]
+    """Return the row names as strings; None where the rows are just numbered 0, 1, ... in order."""
+    return index_names(frame.index)
+
+
+def index_names(index: Any) -> list[str] | None:
+    """Return the names of a pandas index; None for a RangeIndex 0, 1, ... (one that is reversed is named)."""
+    if type(index).__name__ == "RangeIndex" and (len(index) == 0 or (index.start, index.step) == (0, 1)):
+        return None
+    return [str(name) for name in index]
+
+
+def holds_dates(column: Any) -> bool:
+    """Return whether a pandas column holds dates, times, time spans or periods."""
+    if column.dtype.kind in "mM" or str(column.dtype).startswith("period"):
+        return True
+    if column.dtype.kind != "O" or hasattr(column.dtype, "fill_value"):
+        return False
+    first = next((cell for cell in column.tolist() if not is_missing(cell) and cell == cell), None)
+    return isinstance(first, (datetime.date, datetime.time, datetime.timedelta))
+
+
+def refuse_dates(frame: Any, argument: str) -> None:
+    """Raise ValueError naming the columns of a frame that hold dates."""
+    positions = range(frame.shape[1])
+    dates = [repr(str(frame.columns[i])) for i in positions if holds_dates(frame.iloc[:, i])]
+    if dates:
+        raise ValueError(f"{argument} has columns of dates: {listed(dates)}; drop them or make numbers of them")
 
 
 def frame_array(frame: Any) -> Any:
@@ -45,9 +74,9 @@ def frame_array(frame: Any) -> Any:
 def as_array(value: Any, argument: str, columns: str) -> Any:
     """Return a two-dimensional ndarray or SciPy sparse array, or raise ValueError saying what was given."""
     if is_frame(value):
+        refuse_dates(value, argument)
         value = frame_array(value)
-    if not sparse.issparse(value):
-        value = dense_array(value, argument)
+    value = checked_sparse(value, argument) if sparse.issparse(value) else dense_array(value, argument)
     if value.ndim != 2:
         raise ValueError(f"{argument} must be two-dimensional (rows, {columns}), got shape {value.shape}")
     if value.dtype.kind == "c":
@@ -60,6 +89,8 @@ def as_array(value: Any, argument: str, columns: str) -> Any:
 def dense_array(value: Any, argument: str) -> NDArray[Any]:
     """Return an ndarray; masked entries become NaN; ragged lists and unknown types are refused."""
     if isinstance(value, (list, tuple)):
+        if any(sparse.issparse(row) for row in value):
+            raise ValueError(f"{argument} is a list of sparse rows: stack them with scipy.sparse.vstack first")
         lengths = [len(row) if hasattr(row, "__len__") and not isinstance(row, str) else -1 for row in value]
         other = [i for i, length in enumerate(lengths) if length != lengths[0]]
         if other:
@@ -69,9 +100,7 @@ def dense_array(value: Any, argument: str) -> NDArray[Any]:
             )
     elif not hasattr(value, "__array__"):
         raise ValueError(f"{argument} has type {type(value).__name__}: give {ACCEPTED}")
-    if isinstance(value, np.ma.MaskedArray):
-        value = np.ma.filled(value.astype(np.float64), np.nan)
-    return np.asarray(value)
+    return np.asarray(filled_rows(value))
 
 
 def as_numbers(values: NDArray[Any], argument: str, kind: str, names: Any) -> NDArray[Any]:
@@ -81,19 +110,31 @@ def as_numbers(values: NDArray[Any], argument: str, kind: str, names: Any) -> ND
     if values.dtype.kind in "mM":
         raise ValueError(f"{argument} has dtype {values.dtype}: give numbers")
     flat = values.ravel().tolist()
-    bad = [i for i, v in enumerate(flat) if not (is_missing(v) or isinstance(v, REAL))]
+    bad = [i for i, v in enumerate(flat) if not is_missing(v) and real(v) is None]
     if bad:
         rows, columns = np.unravel_index(np.array(bad), values.shape)
         text = cells_listed(rows, columns, (flat[i] for i in bad), kind, name_lookup(names, kind))
-        hint = "0, 1 or NaN" if argument == "Y" else "numbers; encode text columns first"
+        hint = "numbers; encode text columns first"
+        if argument == "Y":
+            hint = "0, 1 or NaN; from_arrays and from_frame read true and false as text in the columns of a frame"
         raise ValueError(f"{argument} has values that are not numbers ({hint}): {text}")
-    numbers = [np.nan if is_missing(v) else float(v) for v in flat]
+    numbers = [np.nan if is_missing(v) else real(v) for v in flat]
     return np.array(numbers, dtype=np.float64).reshape(values.shape)
 
 
+def real(value: Any) -> float | None:
+    """Return a number as float; None for anything else and for an integer too large for a float."""
+    if not isinstance(value, REAL):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
 def is_missing(value: Any) -> bool:
-    """Return True for None and for pandas' NA."""
-    return value is None or type(value).__name__ == "NAType"
+    """Return True for None, pandas' NA and NaT, and a masked cell."""
+    return value is None or value is np.ma.masked or type(value).__name__ in ("NAType", "NaTType")
 
 
 def as_features(X: Any, names: Any = None, allow_missing: bool = False) -> Any:
@@ -113,10 +154,11 @@ def as_features(X: Any, names: Any = None, allow_missing: bool = False) -> Any:
         result.eliminate_zeros()
         refuse_non_finite(result.data, result, names, allow_missing)
         return frozen_csr(result)
-    ours = array.dtype == np.float64 and array.flags.owndata and not array.flags.writeable
+    ours = OURS.get(id(array)) is array and not array.flags.writeable
     numbers = array if ours else np.array(as_numbers(array, "X", "feature", names), np.float64, order="C")
     refuse_non_finite(numbers, None, names, allow_missing)
-    return frozen_array(numbers)
+    OURS[id(numbers)] = frozen_array(numbers)
+    return numbers
 
 
 def refuse_non_finite(values: NDArray[Any], csr: Any, names: Any, allow_missing: bool) -> None:

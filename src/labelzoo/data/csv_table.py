@@ -8,6 +8,7 @@ import csv
 import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -107,7 +108,7 @@ def read_table(path: str | os.PathLike[str], sep: str, encoding: str) -> Table:
     """Split a file into columns of text; repeated headers and ragged lines are refused."""
     rows: list[list[str]] = []
     lines: list[int] = []
-    with open_text(path, encoding) as stream:
+    with open_text(path, encoding) as stream, long_cells():
         reader = csv.reader(stream, delimiter=sep, strict=True)
         try:
             header = next(reader, None)
@@ -129,6 +130,17 @@ def read_table(path: str | os.PathLike[str], sep: str, encoding: str) -> Table:
     return Table(header, list(zip(*rows, strict=True)), lines)
 
 
+@contextmanager
+def long_cells() -> Iterator[None]:
+    """Let the csv module read cells of any length; its limit is of the whole process and comes back."""
+    before = csv.field_size_limit()
+    csv.field_size_limit(2**31 - 1)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
 def refuse_bad_header(header: list[str], sep: str, path: str | os.PathLike[str]) -> None:
     """Raise DataError for repeated or empty names, and where the file is separated by something else."""
     repeated = [repr(name) for name, times in Counter(header).items() if times > 1]
@@ -136,7 +148,8 @@ def refuse_bad_header(header: list[str], sep: str, path: str | os.PathLike[str])
         raise DataError(f"the header repeats {listed(repeated)}", path, 1)
     if "" in header[1:]:
         raise DataError(f"column {header.index('', 1) + 1} has no header", path, 1)
-    other = next((mark for mark in ";\t|" if len(header) == 1 and mark != sep and mark in header[0]), None)
+    alone = len(header) == 1 and not header[0].startswith(PREFIX)
+    other = next((mark for mark in ";\t|" if alone and mark != sep and mark in header[0]), None)
     if other is not None:
         raise DataError(f"the header has one column, but holds {other!r}: give sep={other!r}", path, 1)
 
@@ -249,7 +262,7 @@ def write_csv(data: LabelData, path: str | os.PathLike[str]) -> None:
     Raises
     ------
     ValueError
-        Where headers could not be told apart on reading.
+        Where headers could not be told apart on reading, or would be read as others.
     """
     tabbed = ".tsv" in (suffix.lower() for suffix in Path(path).suffixes[-2:])
     refuse_confusing(data)
@@ -284,6 +297,9 @@ def refuse_confusing(data: LabelData) -> None:
     broken = [repr(name) for name in names if "\r" in name]
     if broken:
         raise ValueError(f"CSV cannot hold names with a carriage return: {listed(broken)}")
+    first = "" if own_names(data.example_names, "row") else next(iter(data.feature_names), "")
+    if first.startswith("\ufeff"):
+        raise ValueError(f"CSV cannot begin with a name that begins with a byte-order mark: {first!r}")
     bad = [repr(name) for name in data.feature_names if not name or name.startswith(PREFIX)]
     if bad:
         raise ValueError(

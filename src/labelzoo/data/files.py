@@ -1,6 +1,7 @@
 """One way in and one way out: data sets by built-in name, by file of any format, by folder."""
 
 import os
+import stat
 from collections.abc import Callable
 from importlib import import_module, resources
 from pathlib import Path
@@ -10,6 +11,7 @@ from labelzoo.data.errors import DataError
 from labelzoo.data.labeldata import LabelData
 from labelzoo.data.limits import refuse_unwritable
 from labelzoo.data.npz import from_npz, save_npz
+from labelzoo.data.text_files import mode_of, open_text, refuse_irregular
 from labelzoo.data.text_writing import things_beyond_rows, warn_lost
 from labelzoo.data.validate import listed
 from labelzoo.data.xmc import HEADER
@@ -106,19 +108,25 @@ def load(
         refuse_options(options, (), "a built-in data set")
         with resources.as_file(resources.files("labelzoo.data") / f"{source}.npz") as built_in:
             return from_npz(built_in)
-    if not path.exists():
-        raise DataError(f"no such file, and no built-in data set of that name ({known()})", path)
-    if path.is_dir():
+    if stat.S_ISDIR(source_mode(path)):
         if format not in (None, "arff"):
             raise DataError(f"is a folder: folders are read as ARFF, not as {format}", path)
         refuse_options(options, FORMATS["arff"].options, "a folder with ARFF")
         from labelzoo.data.arff_folder import read_folder
 
         return guarded(read_folder, path, allow_missing_features=allow_missing_features, **options)
+    refuse_irregular(path)
     name = format or format_of(path)
     refuse_options(options, FORMATS[name].options, f"format {name!r}")
     reader = imported(FORMATS[name].reader)
     return guarded(reader, path, allow_missing_features=allow_missing_features, **options)
+
+
+def source_mode(path: Path) -> int:
+    """Return the mode of a source; where nothing is there, DataError lists the built-in data sets."""
+    if not os.path.lexists(path):
+        raise DataError(f"no such file, and no built-in data set of that name ({known()})", path)
+    return mode_of(path)
 
 
 def guarded(reader: Callable[..., LabelData], path: Path, **options: Any) -> LabelData:
@@ -131,10 +139,21 @@ def guarded(reader: Callable[..., LabelData], path: Path, **options: Any) -> Lab
         raise DataError(str(error), path) from error
     except MemoryError as error:
         raise DataError("needs more memory than there is", path) from error
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror or error}", path) from error
 
 
-def save_data(data: LabelData, path: str | os.PathLike[str], *, format: str | None = None) -> str:
+def save_data(
+    data: Any,
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    overwrite: bool = True,
+    force: bool = False,
+) -> str:
     """Write ``data`` to a file, at once or not at all, and return the name of its format.
+
+    A file that is there is replaced and keeps its mode; of a symbolic link the target is replaced.
 
     Parameters
     ----------
@@ -143,23 +162,46 @@ def save_data(data: LabelData, path: str | os.PathLike[str], *, format: str | No
         Text formats are compressed where it ends in ``.gz`` or ``.bz2``.
     format : str, optional
         A name of `FORMATS`. Default: by the suffix.
+    overwrite : bool
+        False refuses where the file is there (beside ARFF also NAME.xml, its list of labels).
+    force : bool
+        For ARFF: replace a NAME.xml even where it is no list of labels of this data.
 
     Raises
     ------
     ValueError
-        Where the format cannot hold ``data`` (the message names those that can), or the file cannot be
-        written. Names and splits that are lost give a warning that lists them.
+        Where ``data`` is no LabelData, the format cannot hold it (the message names those that can), or the
+        file cannot be written. Names and splits that are lost give a warning that lists them.
     """
+    if not isinstance(data, LabelData):
+        raise ValueError(
+            f"data must be a LabelData, got {type(data).__name__}: labelzoo.data.from_arrays(X, Y) makes one"
+        )
     target = Path(path)
     name = written_format(target, format)
     refuse_unwritable(data)
+    files = written_files(target, name)
+    found = [] if overwrite else [str(one) for one in files if os.path.lexists(one)]
+    if found:
+        raise ValueError(f"{found[0]} exists, and overwrite=False")
+    extra = {"force": force} if name == "arff" else {}
     try:
-        imported(FORMATS[name].writer)(data, target)
+        imported(FORMATS[name].writer)(data, target, **extra)
     except OSError as error:
         raise ValueError(f"cannot write {str(target)!r}: {error.strerror or error}") from error
     if name == "arff":
         warn_lost([lost for lost in things_beyond_rows(data) if lost in ARFF_LOSES], path, "ARFF")
     return name
+
+
+def written_files(target: Path, name: str) -> list[Path]:
+    """Return the files that are written for a path in the format of this name."""
+    if name != "arff":
+        return [target]
+    from labelzoo.data.mulan_labels import arff_stem
+
+    stem = arff_stem(target)
+    return [target, stem.with_name(f"{stem.name}.xml")]
 
 
 def written_format(target: Path, format: str | None = None) -> str:
@@ -229,8 +271,6 @@ def format_of(path: Path) -> str:
 
 def format_by_contents(path: Path) -> str:
     """Tell npz and netCDF by their first bytes, ARFF by its first word, XMC by its header; else svmlight."""
-    from labelzoo.data.text_files import open_text
-
     try:
         with path.open("rb") as stream:
             head = stream.read(4)

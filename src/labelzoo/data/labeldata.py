@@ -58,10 +58,10 @@ class LabelData:
 
     def __post_init__(self) -> None:
         """Convert and check every field."""
+        refuse_other_lengths(self.X, self.Y)
         X = as_features(self.X, self.feature_names, self.allow_missing_features)
         Y, missing = as_labels(self.Y, self.label_names)
-        if X.shape[0] != Y.shape[0]:
-            raise ValueError(f"X and Y differ in their number of rows: {X.shape[0]} and {Y.shape[0]}")
+        refuse_other_lengths(X, Y)
         store = self.__dict__
         store["X"], store["Y"] = X, Y
         store["feature_names"] = checked_names(
@@ -310,6 +310,16 @@ class LabelData:
             f"LabelData({self.num_rows} rows, {self.num_features} {kind} features, {self.num_labels} labels, "
             f"{self.num_positives} positives, {self.num_missing_cells} unobserved)"
         )
+
+
+def refuse_other_lengths(X: Any, Y: Any) -> None:
+    """Raise ValueError where X and Y have rows, but not equally many; before anything is said of a cell."""
+    counts = [
+        int(one.shape[0]) if getattr(one, "ndim", 0) == 2 else len(one) if isinstance(one, (list, tuple)) else 0
+        for one in (X, Y)
+    ]
+    if all(counts) and counts[0] != counts[1]:
+        raise ValueError(f"X and Y differ in their number of rows: {counts[0]} and {counts[1]}")
 
 
 def refuse_large(what: str, shape: tuple[int, int], itemsize: int, max_bytes: int) -> None:

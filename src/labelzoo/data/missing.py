@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from labelzoo.data.plain import plain_array
 from labelzoo.data.validate import cells_listed, frozen_array, listed, name_lookup
 
 CHUNK_CELLS = 1_000_000  # dense booleans made at one time when a cell list is turned into its complement
@@ -38,7 +39,7 @@ class Missing:
 
     def __post_init__(self) -> None:
         """Check types and lengths; ranges are checked by `LabelData`, which knows the number of labels."""
-        rows = np.array(self.rows)
+        rows = np.array(plain_array(self.rows, "missing.rows"))
         if rows.ndim != 1 or rows.dtype.kind != "b":
             raise ValueError(f"missing.rows must be one bool a row, got {rows.dtype} of shape {rows.shape}")
         if self.cells_are not in ("missing", "observed"):
@@ -51,7 +52,7 @@ def checked_cells(cells: Any) -> Cells:
     """Return a pair of int64 arrays of one length, or raise ValueError."""
     if len(cells) != 2:
         raise ValueError(f"missing.cells must be a pair (rows, labels), got {len(cells)} arrays")
-    row, label = (np.array(part) for part in cells)
+    row, label = (np.array(plain_array(part, "missing.cells")) for part in cells)
     if row.ndim != 1 or row.shape != label.shape:
         raise ValueError(f"missing.cells must have one length, got shapes {row.shape} and {label.shape}")
     if row.size and (row.dtype.kind not in "iu" or label.dtype.kind not in "iu"):
@@ -67,7 +68,7 @@ def missing_from_cells(row: Any, label: Any, shape: tuple[int, int]) -> Missing 
 
 def missing_from_observed(observed: Any) -> Missing | None:
     """Build `Missing` from a dense bool (n, l) mask of the observed cells."""
-    mask = np.asarray(observed)
+    mask = plain_array(observed, "observed")
     if mask.ndim != 2 or mask.dtype.kind != "b":
         raise ValueError(
             f"observed must be a bool mask (rows, labels), got {mask.dtype} of shape {mask.shape}"

@@ -11,6 +11,7 @@ from xml.parsers import expat
 from labelzoo.data.arff import ArffTable
 from labelzoo.data.arff_words import short
 from labelzoo.data.errors import DataError
+from labelzoo.data.text_files import refuse_irregular
 from labelzoo.data.validate import listed
 
 OPTION = re.compile(r"(?:^|\s)-C\s+([+-]?[0-9]++)(?![\w.])")
@@ -179,6 +180,7 @@ def read_label_xml(path: str | os.PathLike[str]) -> list[str]:
         or with a repeated name, no label.
     """
     shown = os.fspath(path)
+    refuse_irregular(path)
     parser = expat.ParserCreate(namespace_separator=" ")
     found = LabelList(shown, parser)
     parser.StartElementHandler, parser.EndElementHandler = found.start, found.end

@@ -5,6 +5,7 @@ import gzip
 import io
 import os
 import re
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,17 +17,18 @@ import numpy as np
 from scipy.sparse import issparse
 
 from labelzoo.data.arff_words import quoted
+from labelzoo.data.errors import DataError
 from labelzoo.data.labeldata import LabelData
-from labelzoo.data.mulan_labels import arff_stem
+from labelzoo.data.mulan_labels import arff_stem, read_label_xml
 from labelzoo.data.validate import listed
-from labelzoo.whole_file import whole_file
+from labelzoo.whole_file import existing_mode, named_errors, put_in_place, temporary_file
 
 BLOCK_CELLS = 1_000_000  # dense cells made at one time, so that no table of rows x labels arises
 NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 NAMESPACE = "http://mulan.sourceforge.net/labels"
 
 
-def write_arff(data: LabelData, path: str | os.PathLike[str]) -> None:
+def write_arff(data: LabelData, path: str | os.PathLike[str], *, force: bool = False) -> None:
     """Write ``data`` as ARFF, labels last, and beside it the XML list of its labels.
 
     Both `read_arff` and Mulan find the labels by the XML, MEKA by ``-C`` in the relation. A sparse ``X``
@@ -37,13 +39,17 @@ def write_arff(data: LabelData, path: str | os.PathLike[str]) -> None:
     ----------
     data : LabelData
     path : str or path
-        Ends in ``.arff``, ``.arff.gz`` or ``.arff.bz2``; the list is NAME.xml. Each file is written whole or
-        not at all.
+        Ends in ``.arff``, ``.arff.gz`` or ``.arff.bz2``; the list is NAME.xml. Both files are written in full
+        before either takes its place. A list that says something else is taken away first, then the ARFF comes,
+        then the new list: whatever interrupts it, an ARFF stands beside its own list or beside none, and the
+        relation of one that was written here names the labels as well.
+    force : bool
+        Replace a NAME.xml that is no list of these labels, or of those of the ARFF that is replaced.
 
     Raises
     ------
     ValueError
-        For another ending, a name used by two columns, a name that text or XML cannot hold, a file that
+        For another ending, a NAME.xml that is something else (unless ``force``), a name used by two columns, a name that text or XML cannot hold, a file that
         cannot be written.
     ImportError
         Where the installed module ``arff`` is not liac-arff, which quotes the names.
@@ -53,11 +59,54 @@ def write_arff(data: LabelData, path: str | os.PathLike[str]) -> None:
     if not re.search(r"\.arff(\.gz|\.bz2)?$", target.name, re.IGNORECASE):
         raise ValueError(f"path must end in .arff, .arff.gz or .arff.bz2, got {str(path)!r}")
     refuse_names(data)
-    with whole_file(target) as arff_part, whole_file(stem.with_name(f"{stem.name}.xml")) as xml_part:
-        xml_part.write_text(label_xml(data.label_names), encoding="utf-8", newline="\n")
-        with text_writer(arff_part) as text:
+    listing = stem.with_name(f"{stem.name}.xml")
+    if not force:
+        refuse_other_list(listing, data, existing_mode(target) is not None)
+    contents = label_xml(data.label_names).encode()
+    with temporary_file(target) as arff_part, temporary_file(listing) as xml_part:
+        xml_part.write_bytes(contents)
+        with text_writer(arff_part, target.suffix) as text:
             for line in arff_lines(data, stem.name):
                 text.write(line + "\n")
+        if existing_mode(listing) is not None and listing.read_bytes() == contents:
+            put_in_place(arff_part, target)
+            return
+        with taken_away(listing):
+            put_in_place(arff_part, target)
+            with named_errors(listing):
+                put_in_place(xml_part, listing)
+
+
+@contextmanager
+def taken_away(listing: Path) -> Iterator[None]:
+    """Rename the old list of labels out of the way; it comes back where the block fails."""
+    old = listing.resolve()
+    mode = existing_mode(listing)
+    if mode is None:
+        yield
+        return
+    aside = old.with_name(f".{old.stem[:60]}.{uuid.uuid4().hex}.old")
+    os.replace(old, aside)
+    try:
+        yield
+    except BaseException:
+        os.replace(aside, old)
+        raise
+    old.chmod(mode)
+    aside.unlink()
+
+
+def refuse_other_list(listing: Path, data: LabelData, replaces: bool) -> None:
+    """Raise ValueError naming a NAME.xml that is no list of labels of this data or of the ARFF it replaces."""
+    if existing_mode(listing) is None:
+        return
+    what = f"{str(listing)!r} would be replaced by the list of labels, but it"
+    try:
+        names = read_label_xml(listing)
+    except DataError as error:
+        raise ValueError(f"{what} is none: {error.reason}; move it, or write under another name") from error
+    if not replaces and set(names) != set(data.label_names):
+        raise ValueError(f"{what} lists other labels; move it, or write under another name")
 
 
 def refuse_names(data: LabelData) -> None:
@@ -84,13 +133,13 @@ def label_xml(names: tuple[str, ...]) -> str:
 
 
 @contextmanager
-def text_writer(path: Path) -> Iterator[TextIO]:
-    """Open a UTF-8 text to be written, compressed as its suffix says; the same text gives the same bytes."""
+def text_writer(path: Path, suffix: str) -> Iterator[TextIO]:
+    """Open a UTF-8 text to be written, compressed as ``suffix`` says; the same text gives the same bytes."""
     with path.open("wb") as raw:
         stream: Any = raw
-        if path.suffix.lower() == ".gz":
+        if suffix.lower() == ".gz":
             stream = gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0)
-        elif path.suffix.lower() == ".bz2":
+        elif suffix.lower() == ".bz2":
             stream = bz2.BZ2File(raw, "wb")
         with stream, io.TextIOWrapper(stream, encoding="utf-8", newline="\n") as text:
             yield text

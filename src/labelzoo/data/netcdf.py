@@ -10,6 +10,7 @@ import numpy as np
 from labelzoo.data.errors import DataError
 from labelzoo.data.labeldata import LabelData
 from labelzoo.data.npz import MAX_INFLATION, from_stored, to_layout
+from labelzoo.data.text_files import refuse_irregular
 from labelzoo.whole_file import whole_file
 
 LAYOUT = "labelzoo.LabelData 1"
@@ -88,6 +89,7 @@ def read_netcdf(path: str | os.PathLike[str], *, allow_missing_features: bool = 
 
 def check_trailer(path: str | os.PathLike[str]) -> None:
     """Compare the hash behind the contents, where it is there; refuse what is no HDF5 file at all."""
+    refuse_irregular(path)
     try:
         with open(path, "rb") as stream:
             if stream.read(len(HEAD)) != HEAD:

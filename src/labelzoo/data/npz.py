@@ -2,7 +2,6 @@
 
 import os
 import tokenize
-import uuid
 import warnings
 import zipfile
 import zlib
@@ -16,7 +15,9 @@ from labelzoo.data.errors import DataError
 from labelzoo.data.labeldata import LabelData
 from labelzoo.data.limits import check_stored_csr, checked_shape, refuse_unwritable, whole_array
 from labelzoo.data.missing import Missing
+from labelzoo.data.text_files import refuse_irregular
 from labelzoo.data.validate import listed
+from labelzoo.whole_file import whole_file
 
 # RuntimeError and its subclasses are what zipfile raises for encrypted members and unknown compression;
 # SyntaxError and TokenError what NumPy lets through for a damaged array header.
@@ -44,6 +45,7 @@ def from_npz(path: str | os.PathLike[str], *, allow_missing_features: bool = Fal
     DataError
         With one line that begins with the path.
     """
+    refuse_irregular(path)
     try:
         arrays = read_arrays(path)
     except UNREADABLE as error:
@@ -204,18 +206,17 @@ def save_npz(data: LabelData, path: str | os.PathLike[str]) -> None:
 
     The file is written beside its destination and renamed, so that no reader sees half of it. Features are
     stored as float32 where that loses nothing. The same contents give the same bytes.
+
+    Raises
+    ------
+    ValueError
+        For names that no file holds, and where the file cannot be written.
     """
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with temporary.open("xb") as stream:
-            np.savez_compressed(stream, **to_layout(data))
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    arrays = to_layout(data)
+    with whole_file(Path(path)) as temporary, temporary.open("wb") as stream:
+        np.savez_compressed(stream, **arrays)
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def to_layout(data: LabelData) -> dict[str, Any]:

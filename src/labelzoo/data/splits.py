@@ -21,6 +21,7 @@ from labelzoo.data.stratification import stratified_parts
 from labelzoo.data.validate import frozen_array, listed
 
 METHODS = ("random", "stratified")
+NAME_SHOWN = 60  # characters of a name that a warning shows
 HERE = os.path.dirname(__file__)  # warnings name the caller's line, not one of this folder
 Ints = NDArray[np.int64]
 
@@ -103,6 +104,8 @@ def _labels_of(data: Any) -> _Labels:
         return _Labels(data.Y, data.unlabelled_rows, data.label_names)
     names = frame_columns(data) if is_frame(data) else None
     flat = getattr(data, "ndim", None) == 1  # one label, as scikit-learn passes a binary target
+    if flat and getattr(data, "name", None) is not None:  # a Series
+        names = [str(data.name)]
     Y, missing = as_labels(np.asarray(data)[:, None] if flat else data, names)
     unlabelled = np.zeros(Y.shape[0], dtype=bool) if missing is None else missing.rows
     return _Labels(Y, unlabelled, names)
@@ -243,7 +246,9 @@ def warn_absent(absent: Absent, names: Any, parts: tuple[str, ...]) -> None:
     shown = []
     for i in np.argsort(-absent.positives, kind="stable")[:5]:
         label, where = absent.labels[i], [parts[j] for j in np.flatnonzero(absent.lacking[i])]
-        shown.append(f"{names[label] if names is not None else f'label {label}'!r} ({_few(where)})")
+        name = str(names[label]) if names is not None else f"label {label}"
+        name = name if len(name) <= NAME_SHOWN else f"{name[:NAME_SHOWN]}..."
+        shown.append(f"{name!r} ({_few(where)})")
     text = f"no positive in some part for {count} label{'s' * (count > 1)}: {listed(shown, count)}"
     if rare := int(np.count_nonzero(absent.positives < len(parts))):
         text += f". With fewer positives than the {len(parts)} parts: {rare} of {count}"

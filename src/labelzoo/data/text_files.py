@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 from labelzoo.data.errors import DataError
+from labelzoo.whole_file import kind_of
 
 COMPRESSED: tuple[tuple[bytes, Any], ...] = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open))
 """First bytes of a compressed file and what opens it; the suffix is not asked."""
@@ -35,6 +36,7 @@ def open_text(path: str | os.PathLike[str], encoding: str = "utf-8") -> Iterator
         For a file that is absent, unreadable, damaged, or not of this encoding; also where the block that
         reads it meets such damage.
     """
+    refuse_irregular(path)
     codec = "utf-8-sig" if encoding.lower().replace("_", "-") in ("utf-8", "utf8") else encoding
     try:
         with open(path, "rb") as raw:
@@ -48,9 +50,28 @@ def open_text(path: str | os.PathLike[str], encoding: str = "utf-8") -> Iterator
         raise
     except UnicodeDecodeError as error:
         hint = "" if encoding.lower() == "latin-1" else "; if it is older text, try encoding='latin-1'"
-        raise DataError(f"is not {encoding} text: {error.reason} at byte {error.start}{hint}", path) from error
+        raise DataError(
+            f"is not {encoding} text: {error.reason} at byte {error.start}{hint}", path
+        ) from error
     except LookupError as error:
         raise DataError(f"unknown encoding {encoding!r}", path) from error
     except BROKEN as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise DataError(f"cannot be read: {reason}", path) from error
+
+
+def refuse_irregular(path: str | os.PathLike[str]) -> None:
+    """Raise DataError unless ``path`` leads to a regular file: reading a pipe or a device may never end."""
+    kind = kind_of(mode_of(path))
+    if kind is not None:
+        raise DataError(f"cannot be read: it is {kind}, not a file", path)
+
+
+def mode_of(path: str | os.PathLike[str]) -> int:
+    """Return the mode of what ``path`` leads to, or raise DataError where nothing can be found out about it."""
+    try:
+        return os.stat(path).st_mode
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror or error}", path) from error
+    except ValueError as error:  # a zero character
+        raise DataError(f"is no path: {error}", path) from error

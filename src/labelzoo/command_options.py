@@ -1,0 +1,94 @@
+"""What the verbs of the command line share: options read from text, output checked, results printed."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+RESERVED = frozenset(
+    ["model", "data", "data_name", "out", "engine", "engines", "reference", "budget", "whole"]
+    + ["seed", "spec", "progress", "rng_key", "say", "read", "test", "test_fraction"]
+    + ["engine_settings", "command"]
+)
+"""Arguments of the functions behind the verbs, which ``--set`` must not reach."""
+
+
+class BadInput(Exception):
+    """What the user gave cannot be used; the message is one line."""
+
+
+def emit(as_json: bool, payload: dict[str, Any], text: str) -> None:
+    """Print the payload as JSON, or the text."""
+    print(json.dumps(payload, ensure_ascii=False, allow_nan=False) if as_json else text)
+
+
+def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
+    """Return {name: value} of NAME=VALUE pairs; values are read as JSON, else kept as text."""
+    out: dict[str, Any] = {}
+    for pair in pairs or ():
+        name, separator, text = pair.partition("=")
+        if not separator or not name:
+            raise BadInput(f"--set {pair!r}: write NAME=VALUE")
+        if name in RESERVED:
+            raise BadInput(f"--set {pair!r}: {name!r} is no setting of a model or an engine")
+        try:
+            value = json.loads(text)
+        except json.JSONDecodeError:
+            value = text
+        out[name] = tuple(value) if isinstance(value, list) else value
+    return out
+
+
+def load_data(source: str, read: Sequence[str] | None) -> Any:
+    """Read data with the options that ``--read`` gives."""
+    from labelzoo.data import load
+
+    return load(source, **read_options(read))
+
+
+def read_options(read: Sequence[str] | None) -> dict[str, Any]:
+    """Return {name: value} of the NAME=VALUE of ``--read``; ``drop`` may be given several times."""
+    options: dict[str, Any] = {}
+    for pair in read or ():
+        name, separator, text = pair.partition("=")
+        if not separator or not name:
+            raise BadInput(f"--read {pair!r}: write NAME=VALUE")
+        if name == "drop":
+            options[name] = (*options.get(name, ()), text)
+            continue
+        if name in options:
+            raise BadInput(f"--read {name}=: given twice")
+        try:
+            options[name] = json.loads(text)
+        except json.JSONDecodeError:
+            options[name] = text
+    return options
+
+
+def parse_duration(text: str) -> float:
+    """Return seconds of ``90``, ``90s``, ``2m`` or ``1h``."""
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1.0)
+    try:
+        seconds = float(number) * unit
+    except ValueError:
+        raise BadInput(f"--budget {text!r}: write seconds, or a number with s, m or h") from None
+    if not 0 < seconds < float("inf"):
+        raise BadInput(f"--budget {text!r}: must be positive")
+    return seconds
+
+
+def check_writable(path: Path, *, folder: bool = False) -> Path:
+    """Refuse an output path that cannot be written, before any work is done."""
+    target = path if folder else path.absolute().parent
+    try:
+        if folder:
+            target.mkdir(parents=True, exist_ok=True)
+        probe = target / ".labelzoo-write-test"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise BadInput(f"--out {str(path)!r}: {error.strerror or error}") from error
+    if not folder and path.is_dir():
+        raise BadInput(f"--out {str(path)!r} is a folder")
+    return path
