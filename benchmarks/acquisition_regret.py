@@ -1,8 +1,9 @@
 """What asking from an approximate posterior loses: regret of engines on three models, a table and a picture.
 
-Run ``python benchmarks/acquisition_regret.py --out out``; each of the four lines takes about 90 s of one core.
-The models run on data simulated here; with ``--emotions ../shared/data/npz/emotions.npz`` (the default where
-that file exists) ``label_logistic`` is measured on real rows as well. Definition and reading: docs/regret.md.
+Run ``python benchmarks/acquisition_regret.py --out out``; each of the four jobs takes about 90 s of one core,
+and ``--models`` names some of them. Data are simulated here; where ``--emotions`` (by default
+../shared/data/npz/emotions.npz) exists, ``label_logistic`` is measured on real rows as well. Definition and
+reading: docs/regret.md.
 """
 
 import argparse

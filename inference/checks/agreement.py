@@ -25,6 +25,10 @@ from labelzoo.models.spec import ModelSpec
 
 Array = Any
 
+MIN_CONJUGATE_DRAWS = 4000
+"""Independent draws cost little; so many are compared."""
+INDEPENDENT_PARTS = 4
+"""Chains into which the independent draws of a closed form are dealt."""
 MIN_OWN_ESS = 400
 """Effective draws of every functional that an engine needs for a verdict: its Monte Carlo errors are
 estimates."""
@@ -102,6 +106,10 @@ def agreement(
     if not finite.all():
         lost = [name for name, whole in zip(names, finite, strict=True) if not whole]
         raise ValueError(f"the posterior has draws that are not finite: {', '.join(lost[:5])}")
+    if kind == "conjugate" and values.shape[0] == 1 and values.shape[1] >= 4 * INDEPENDENT_PARTS:
+        # Independent draws are of one chain only in name; R-hat wants several.
+        whole = values.shape[1] // INDEPENDENT_PARTS * INDEPENDENT_PARTS
+        values = values[0, :whole].reshape(INDEPENDENT_PARTS, -1, values.shape[2])
     own = moments(values)
     found = gaps(own, sd_errors(values), stored)
     limit = float(norm.isf(rate / (4 * len(names))))
@@ -274,6 +282,8 @@ def check_agreement(
 
     def run(at: int, factor: int) -> xr.DataTree:
         longer = {"num_samples": factor * base["num_samples"]} if "num_samples" in base else {}
+        if chosen.kind == "conjugate" and "num_samples" in base:
+            longer["num_samples"] = max(longer["num_samples"], factor * MIN_CONJUGATE_DRAWS)
         return chosen(entry.spec, found, rng_key=at, **settings, **options | longer)
 
     return sequential_agreement(run, reference, seed=seed, data=found, name=engine)

@@ -347,6 +347,8 @@ def _read_labels(spec: ModelSpec, shape: tuple[int, int], trace: Mapping[str, An
             f"{reason}, and its program has not one observed site of shape (obs, labels) but: "
             f"{', '.join(observed) or 'none'}"
         )
+    if not samples[observed[0]]["fn"].support.is_discrete:
+        raise NoJointPriorError(f"{reason}, and its program draws real numbers for the labels {observed[0]}")
     kept = [name for name, site in trace.items() if site["type"] in ("sample", "deterministic")]
     return observed[0], [name for name in kept if name not in observed]
 

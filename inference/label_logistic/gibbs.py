@@ -7,11 +7,8 @@ import jax
 
 from labelzoo.inference.engine import Engine, EngineResult
 from labelzoo.inference.kernel import SweepKernel
-from labelzoo.inference.label_logistic.updates import (
-    omega_given_weights,
-    refuse_large_precisions,
-    weights_given_omega,
-)
+from labelzoo.inference.label_logistic.memory import refuse_large_precisions
+from labelzoo.inference.label_logistic.updates import omega_given_weights, weights_given_omega
 from labelzoo.inference.run_mcmc import MCMC_OPTIONS, run_mcmc
 from labelzoo.models.label_logistic import log_likelihood
 from labelzoo.models.spec import ModelSpec
@@ -45,7 +42,9 @@ def run_gibbs(
     spec: ModelSpec, inputs: Mapping[str, Any], *, rng_key: Any, progress: bool = False, **options: Any
 ) -> EngineResult:
     """Draw weights by Polya-Gamma Gibbs; `options` are those of `run_mcmc`."""
-    refuse_large_precisions(inputs)
+    chains, samples = (options.get(name, MCMC_OPTIONS[name]) for name in ("num_chains", "num_samples"))
+    counts = [value if isinstance(value, int) else 1 for value in (chains, samples)]
+    refuse_large_precisions(inputs, "gibbs", max(counts[0], 1) * max(counts[1], 1))
     return run_mcmc(
         build_kernel(spec), dict(inputs), rng_key=rng_key, progress=progress, stats=("stats",), **options
     )

@@ -19,8 +19,10 @@ import xarray as xr
 from labelzoo.inference.distributions import GaussianNatural
 from labelzoo.inference.engine import Engine, EngineResult
 from labelzoo.inference.fixed_point import iterate
-from labelzoo.inference.label_logistic.mean_field import OPTIONS, Factors, refuse_options, update_tilt
-from labelzoo.inference.label_logistic.updates import refuse_large_precisions
+from labelzoo.inference.label_logistic.climb import one_blas_thread
+from labelzoo.inference.label_logistic.draws import solve_draws
+from labelzoo.inference.label_logistic.mean_field import Factors, refuse_options, update_tilt
+from labelzoo.inference.label_logistic.memory import refuse_large_precisions
 from labelzoo.inference.polya_gamma import log_cosh_half, mean
 from labelzoo.inference.reference.khat import psis_khat
 from labelzoo.models.label_logistic import log_likelihood
@@ -28,6 +30,11 @@ from labelzoo.models.spec import ModelSpec
 
 Array = Any
 Inputs = Mapping[str, Any]
+
+OPTIONS: dict[str, Any] = {"max_iter": 3000, "tolerance": 1e-8, "num_samples": 1000, "khat_samples": 1000}
+"""`tolerance` is of the bound's relative change a sweep."""
+
+_solve = jax.jit(solve_draws)
 
 
 class Prior(NamedTuple):
@@ -123,8 +130,9 @@ def run_streaming(
     FloatingPointError
         If the bound is not finite.
     """
-    refuse_large_precisions(inputs)
-    return _absorb(dict(inputs), first_prior(inputs), rng_key, progress, **{**OPTIONS, **options})
+    options = _checked(inputs, options)
+    with one_blas_thread():
+        return _absorb(dict(inputs), first_prior(inputs), rng_key, progress, **options)
 
 
 def continue_streaming(
@@ -143,10 +151,19 @@ def continue_streaming(
     ValueError, FloatingPointError
         As `run_streaming`.
     """
-    refuse_large_precisions(inputs)
+    options = _checked(inputs, options)
     state = previous["engine_state"].to_dataset()
     prior = Prior(jnp.asarray(state["potential"].values), jnp.asarray(state["precision"].values))
-    return _absorb(dict(inputs), prior, rng_key, progress, **{**OPTIONS, **options})
+    with one_blas_thread():
+        return _absorb(dict(inputs), prior, rng_key, progress, **options)
+
+
+def _checked(inputs: Inputs, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all options; refuse those out of range, and data whose tables would pass the memory cap."""
+    full = {**OPTIONS, **options}
+    refuse_options(full["num_samples"], full["khat_samples"])
+    refuse_large_precisions(inputs, "streaming", int(full["num_samples"]), copies=6.0)
+    return full
 
 
 def _absorb(
@@ -161,7 +178,6 @@ def _absorb(
     khat_samples: Any,
 ) -> EngineResult:
     """Ascend the bound of one batch, then draw; k-hat judges this step, its prior taken as exact."""
-    refuse_options(num_samples, khat_samples)
     first, first_bound = _first(inputs, prior)
     result = iterate(
         _step,
@@ -176,7 +192,7 @@ def _absorb(
     begin = time.perf_counter()
     draw_key, khat_key = jax.random.split(rng_key)
     law = _law(result.state[0].tilt, inputs, prior)
-    weights = np.asarray(law.sample(draw_key, (int(num_samples),)))[None]
+    weights = _draws(draw_key, law, int(num_samples))[None]
     attrs = {}
     if khat_samples:
         attrs["khat"] = psis_khat(_log_weights(khat_key, law, inputs, prior, khat_samples))
@@ -190,6 +206,13 @@ def _absorb(
         attrs=attrs,
         state={"potential": np.asarray(law.potential), "precision": np.asarray(law.precision)},
     )
+
+
+def _draws(key: Array, law: GaussianNatural, num_samples: int) -> np.ndarray:
+    """Return draws (sample, labels, feature), a label at a time: no factor is copied for every draw."""
+    noise = jax.random.normal(key, (num_samples, *law.potential.shape), law.potential.dtype)
+    draws = [_solve(*one) for one in zip(law.factor, law.potential, jnp.moveaxis(noise, 1, 0), strict=True)]
+    return np.stack(draws, axis=1)
 
 
 def _log_weights(

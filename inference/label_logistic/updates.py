@@ -10,7 +10,6 @@ import numpyro.distributions as dist
 from labelzoo.inference.distributions import GaussianNatural
 from labelzoo.inference.polya_gamma import PolyaGamma
 from labelzoo.inference.update import Mutant, Update
-from labelzoo.models.spec import MAX_DENSE_BYTES
 
 Array = Any
 State = Mapping[str, Any]
@@ -37,22 +36,6 @@ def omega_given_weights(state: State, inputs: Inputs) -> dist.Distribution:
     psi = inputs["X"] @ state["weights"].T
     tilt = jnp.where(inputs["observed"], psi, 0.0)
     return PolyaGamma(jnp.ones_like(tilt), tilt).to_event(1)
-
-
-def refuse_large_precisions(inputs: Inputs) -> None:
-    """Refuse data whose precision matrices, one a label, would pass the memory cap.
-
-    Raises
-    ------
-    ValueError
-    """
-    num_labels, d = inputs["Y"].shape[1], inputs["X"].shape[1]
-    size = 8 * num_labels * d**2
-    if size > MAX_DENSE_BYTES:
-        raise ValueError(
-            f"data: {num_labels} precision matrices of {d} x {d} take {size / 2**30:.1f} GiB, above the cap "
-            f"of {MAX_DENSE_BYTES / 2**30:.0f} GiB; pass fewer features or labels"
-        )
 
 
 def _weights_wrong(**change: Any) -> Any:

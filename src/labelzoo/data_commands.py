@@ -1,6 +1,7 @@
 """The verbs ``labelzoo data describe`` and ``labelzoo data convert``."""
 
 import json
+import os
 import re
 import sys
 import warnings
@@ -40,6 +41,18 @@ Encode = Annotated[
 Drop = Annotated[
     list[str] | None, typer.Option("--drop", metavar="NAME", help="A column to leave out; repeat.")
 ]
+Separator = Annotated[
+    str | None, typer.Option("--sep", metavar="C", help="Character between the cells of CSV; tab for a tab.")
+]
+Encoding = Annotated[
+    str | None, typer.Option("--encoding", metavar="E", help="Of ARFF and CSV text, such as latin-1.")
+]
+Index = Annotated[
+    str | None,
+    typer.Option("--index", metavar="NAME|N", help="Row names of CSV, by header or place."),
+]
+NumLabels = Annotated[int | None, typer.Option("--n-labels", metavar="N", help="Labels of svmlight.")]
+NumFeatures = Annotated[int | None, typer.Option("--n-features", metavar="N", help="Features of svmlight.")]
 Missing = Annotated[
     bool,
     typer.Option("--allow-missing-features", help="Take missing features as NaN; describe always does."),
@@ -73,20 +86,40 @@ def labels_rule(text: str | None) -> Any:
     return names
 
 
-def read(
-    source: str,
-    labels: str | None,
-    xml: Path | None,
-    format: str | None,
-    encode: str | None,
-    drop: list[str] | None,
-    allow_missing_features: bool,
-) -> Any:
-    """Load a data set with the options of the command line; those not given are not passed on."""
+def read(source: str, allow_missing_features: bool, format: str | None, **options: Any) -> Any:
+    """Load a data set with the options of the command line; those not given are not passed on.
+
+    Raises
+    ------
+    ValueError
+        As `labelzoo.data.load`, with the options of the command line in place of keyword arguments.
+    """
+    from labelzoo.data.command_words import spoken
     from labelzoo.data.files import load
 
-    options = {"labels": labels_rule(labels), "xml": xml, "encode": encode, "drop": drop or None}
-    return load(source, format=format, allow_missing_features=allow_missing_features, **options)
+    options["labels"] = labels_rule(options["labels"])
+    options["sep"] = {"tab": "\t", "\\t": "\t"}.get(options["sep"] or "", options["sep"])
+    if re.fullmatch(r"-?\d+", options["index"] or "", re.ASCII):
+        options["index"] = int(options["index"])
+    options["drop"] = options["drop"] or None
+    try:
+        return load(source, format=format, allow_missing_features=allow_missing_features, **options)
+    except ValueError as error:
+        raise ValueError(spoken(str(error))) from error
+
+
+def show(as_json: bool, payload: dict[str, Any], text: str) -> None:
+    """Print the payload as JSON, or the text; what stdout cannot encode is written as an escape."""
+    coding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    line = json.dumps(payload, ensure_ascii=False, allow_nan=False) if as_json else text
+    try:
+        line.encode(coding)
+    except UnicodeEncodeError:
+        if as_json:
+            line = json.dumps(payload, allow_nan=False)
+        else:
+            line = line.encode(coding, "backslashreplace").decode(coding)
+    print(line)
 
 
 @contextmanager
@@ -109,6 +142,11 @@ def describe(
     format: FormatName = None,
     encode: Encode = None,
     drop: Drop = None,
+    index: Index = None,
+    sep: Separator = None,
+    encoding: Encoding = None,
+    n_labels: NumLabels = None,
+    n_features: NumFeatures = None,
     allow_missing_features: Missing = False,
     as_json: Json = False,
 ) -> None:
@@ -116,9 +154,13 @@ def describe(
     from labelzoo.data.describe_text import describe_text
 
     with told():
-        data = read(source, labels, xml, format, encode, drop, True)
+        data = read(
+            source, True, format,
+            labels=labels, xml=xml, encode=encode, drop=drop, index=index, sep=sep,
+            encoding=encoding, n_labels=n_labels, n_features=n_features,
+        )  # fmt: skip
         summary = {**data.summary(), "label_names": list(data.label_names)}
-    emitter()(as_json, summary, describe_text(summary))
+    show(as_json, summary, describe_text(summary))
 
 
 @data_app.command("convert")
@@ -130,6 +172,11 @@ def convert(
     format: FormatName = None,
     encode: Encode = None,
     drop: Drop = None,
+    index: Index = None,
+    sep: Separator = None,
+    encoding: Encoding = None,
+    n_labels: NumLabels = None,
+    n_features: NumFeatures = None,
     allow_missing_features: Missing = False,
     to: Annotated[
         str | None, typer.Option("--to", metavar="F", help="Format to write; default by suffix.")
@@ -138,34 +185,27 @@ def convert(
     as_json: Json = False,
 ) -> None:
     """Read a data set and write it in another format; what that format cannot hold is refused or told."""
-    from labelzoo.data.files import save_data, written_format
+    from labelzoo.data.files import save_data, written_files, written_format
 
     name = written_format(target, to)
-    beside = [target] if name != "arff" else [target, xml_beside(target)]
-    for path in beside:
-        if path.exists() and not force:
+    for path in written_files(target, name):
+        if os.path.lexists(path) and not force:
             raise ValueError(f"{path} exists: give --force to overwrite it")
     with told() as messages:
-        data = read(source, labels, xml, format, encode, drop, allow_missing_features)
-        save_data(data, target, format=name)
+        data = read(
+            source, allow_missing_features, format,
+            labels=labels, xml=xml, encode=encode, drop=drop, index=index, sep=sep,
+            encoding=encoding, n_labels=n_labels, n_features=n_features,
+        )  # fmt: skip
+        save_data(data, target, format=name, force=force)
     payload = {
         "out": str(target), "format": name, "rows": data.num_rows, "features": data.num_features,
         "labels": data.num_labels, "positives": data.num_positives, "missing_cells": data.num_missing_cells,
         "warnings": messages,
     }  # fmt: skip
-    emitter()(as_json, payload, f"wrote {target} ({name}): {data}")
-
-
-def xml_beside(target: Path) -> Path:
-    """Return the list of labels that is written beside an ARFF file."""
-    from labelzoo.data.mulan_labels import arff_stem
-
-    stem = arff_stem(target)
-    return stem.with_name(f"{stem.name}.xml")
+    show(as_json, payload, f"wrote {target} ({name}): {data}")
 
 
 def emitter() -> Callable[[bool, dict[str, Any], str], None]:
-    """Return the function that prints JSON or text; its module imports this one."""
-    from labelzoo.command_options import emit
-
-    return emit
+    """Return the function that prints JSON or text."""
+    return show

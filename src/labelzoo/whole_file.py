@@ -1,7 +1,8 @@
 """Files written whole or not at all: under a temporary name beside the target, then renamed.
 
-The target keeps its mode, a new file has the one the umask leaves; the target of a symbolic link is replaced, and
-the link stays. What is no regular file (a folder, a device, a pipe, a socket) is refused before anything is written.
+The target keeps its mode, a new file has the one the umask leaves; the target of a symbolic link is
+replaced, and the link stays. What is no regular file (a folder, a device, a pipe, a socket) is refused before
+anything is written.
 """
 
 import os
@@ -54,8 +55,8 @@ def whole_file(path: Path) -> Iterator[Path]:
     Raises
     ------
     ValueError
-        If the folder or the file cannot be written to, or `path` leads to something that is no regular file; then,
-        and after any other error, nothing is left.
+        If the folder or the file cannot be written to, or `path` leads to something that is no regular file;
+        then, and after any other error, nothing is left.
     """
     with temporary_file(path) as temporary:
         yield temporary
@@ -65,7 +66,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def temporary_file(path: Path) -> Iterator[Path]:
-    """Yield a new, empty file beside the target of `path`; it is gone at the end unless it was put in place."""
+    """Yield a new, empty file beside the target of `path`; gone at the end unless put in place."""
     existing_mode(path)
     with named_errors(path), ExitStack() as stack:
         target = path.resolve()

@@ -1,6 +1,9 @@
 """``labelzoo data describe`` and ``convert`` by their JSON, and every format as ``--data``."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +114,8 @@ BAD = {
     "text": (("describe", "{table}", "--labels", "-2"), "feature columns hold text: 'id'"),
     "encode": (("describe", "{table}", "--labels", "-2", "--encode", "x"), "encode must be"),
     "format": (("describe", "{table}", "--format", "x"), "no format 'x'"),
-    "option": (("describe", "emoji", "--labels", "2"), "a built-in data set has no option 'labels'"),
-    "xml": (("describe", "{table}", "--xml", "a.xml"), "format 'csv' has no option 'xml'"),
+    "option": (("describe", "emoji", "--labels", "2"), "a built-in data set has no option --labels"),
+    "xml": (("describe", "{table}", "--xml", "a.xml"), "format 'csv' has no option --xml"),
     "target": (("convert", "emoji", "{tmp}/t.what"), "the suffix names no format"),
     "target folder": (("convert", "emoji", "{tmp}/no/t.npz"), "cannot write"),
     "missing": (
@@ -175,3 +178,101 @@ def test_any_format_as_data_of_fit(capsys: pytest.CaptureFixture[str], tmp_path:
     code, out, err = call(capsys, *fit, *settings)
     assert code == 0, err
     assert json.loads(out)["kind"] == "point"
+
+
+SPOKEN = {
+    "text features": (("t.csv", "--labels", "rain,sun"), ["--encode onehot", "--drop id --drop colour"]),
+    "no label": (("t.csv",), ["give --labels names separated by commas, a number"]),
+    "an ARFF without labels": (("plain.arff",), ["--labels n (first n columns)", "--xml FILE"]),
+    "text in ARFF": (("text.arff", "--labels", "1"), ["leave them out with --drop 'a text'"]),
+    "gaps": (("gaps.csv",), ["gaps.csv"]),
+    "another separator": (("semicolon.csv",), ["give --sep ';'"]),
+    "another encoding": (("latin.csv",), ["try --encoding latin-1"]),
+    "an option of another format": (("t.svm", "--sep", ";"), ["has no option --sep (its own: --n-features"]),
+    "no labels in svmlight": (("none.svm",), ["give --n-labels"]),
+    "an unknown suffix": (("t.what",), ["give --format, one of"]),
+    "drop": (("t.csv", "--labels", "1", "--drop", "nope"), ["--drop names columns that are not there"]),
+    "index": (("t.csv", "--labels", "1", "--index", "nope"), ["--index must be a header"]),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, table: Path) -> Path:
+    (tmp_path / "plain.arff").write_text("@relation r\n@attribute a {0,1}\n@data\n1\n")
+    text = "@relation r\n@attribute l {0,1}\n@attribute 'a text' string\n@data\n1,x\n"
+    (tmp_path / "text.arff").write_text(text)
+    (tmp_path / "gaps.csv").write_text("x,label:a\n,1\n1,0\n")
+    (tmp_path / "semicolon.csv").write_text("x;label:a\n1;1\n2;0\n")
+    (tmp_path / "latin.csv").write_bytes("x,label:caf\u00e9\n1,1\n2,0\n".encode("latin-1"))
+    (tmp_path / "t.svm").write_text("0 1:1\n1 1:2\n")
+    (tmp_path / "none.svm").write_text("1:1\n1:2\n")
+    (tmp_path / "t.what").write_text("?")
+    return tmp_path
+
+
+@pytest.mark.parametrize("case", SPOKEN)
+def test_errors_speak_the_language_of_the_command_line(
+    capsys: pytest.CaptureFixture[str], folder: Path, case: str
+) -> None:
+    (name, *options), parts = SPOKEN[case]
+    code, _, err = call(capsys, "data", "convert", folder / name, folder / "out.npz", *options)
+    assert code == 2
+    assert all(part in err for part in parts), err
+    assert "=" not in err.replace(str(folder), ""), err
+
+
+def test_gaps_are_told_by_their_option(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    (folder / "gap.arff").write_text(
+        "@relation r\n@attribute l {0,1}\n@attribute a numeric\n@data\n1,?\n0,2\n"
+    )
+    options = (folder / "gap.arff", folder / "o.npz", "--labels", 1)
+    code, _, err = call(capsys, "data", "convert", *options)
+    assert code == 2
+    assert "give --allow-missing-features" in err
+    assert call(capsys, "data", "convert", *options, "--allow-missing-features")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("semicolon.csv", ("--sep", ";")),
+        ("latin.csv", ("--encoding", "latin-1")),
+        ("none.svm", ("--n-labels", 3, "--n-features", 2)),
+        ("t.csv", ("--labels", "rain,sun", "--index", "id", "--drop", "colour")),
+        ("t.csv", ("--labels", "rain,sun", "--index", "0", "--drop", "colour")),
+    ],
+)
+def test_the_options_that_errors_advise(
+    capsys: pytest.CaptureFixture[str], folder: Path, name: str, options: tuple[Any, ...]
+) -> None:
+    code, out, err = call(capsys, "data", "describe", folder / name, *options, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["features"] == (2 if name == "none.svm" else 1)
+
+
+@pytest.mark.parametrize("coding", ["latin-1", "ascii"])
+@pytest.mark.parametrize("as_json", [True, False])
+def test_labels_that_the_terminal_cannot_write(tmp_path: Path, coding: str, as_json: bool) -> None:
+    names = ["\U0001f600", "caf\u00e9", "\u2026"]
+    save_data(LabelData(np.zeros((3, 1)), np.eye(3), label_names=names), tmp_path / "t.npz")
+    command = [sys.executable, "-m", "labelzoo", "data", "describe", str(tmp_path / "t.npz")]
+    command += ["--json"] * as_json
+    done = subprocess.run(
+        command, capture_output=True, check=False, env=os.environ | {"PYTHONIOENCODING": coding}
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    text = done.stdout.decode(coding)
+    if as_json:
+        assert json.loads(text)["label_names"] == names
+    else:
+        assert "\\U0001f600" in text
+
+
+def test_an_unrelated_xml_needs_force(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    (folder / "o.xml").write_text("<project/>")
+    options = (folder / "t.svm", folder / "o.arff")
+    code, _, err = call(capsys, "data", "convert", *options)
+    assert (code, "o.xml exists: give --force" in err) == (2, True)
+    assert (folder / "o.xml").read_text() == "<project/>"
+    assert call(capsys, "data", "convert", *options, "--force")[0] == 0
+    assert load(folder / "o.arff").num_labels == 2

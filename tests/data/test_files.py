@@ -119,7 +119,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
         raise OSError("disk full")
 
     monkeypatch.setattr(np, "savez_compressed", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(ValueError, match="cannot write .*a.npz.*disk full"):
         example(np.ones((4, 1))).save_npz(path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["a.npz"]
@@ -152,7 +152,7 @@ def test_damaged_bytes_never_pass_silently(tmp_path: Path) -> None:
 def test_absent_and_unknown(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^nothing: no such file, and no built-in data set .*emoji\)$"):
         load("nothing")
-    with pytest.raises(ValueError, match=r"gone\.npz: cannot be read as \.npz: .*No such file"):
+    with pytest.raises(ValueError, match=r"gone\.npz: cannot be read: No such file"):
         from_npz(tmp_path / "gone.npz")
 
 

@@ -249,7 +249,10 @@ def test_bad_arguments_at_k() -> None:
         (lambda: metrics.recall_at_k(np.eye(2), best, 1), r"one shape \(rows, labels\): \(2, 2\), \(3, 3\)"),
         (lambda: metrics.macro_auc(np.eye(3), best), "needs the score of every cell, dense .* a TopK holds"),
         (lambda: metrics.log_score(np.eye(3), sparse.csr_array(np.eye(3))), "needs the score of every cell"),
-        (lambda: metrics.psp_at_k(np.eye(3), best, [1, 1], 1), r"one value a label, \(3,\), got \(2,\)"),
+        (
+            lambda: metrics.psp_at_k(np.eye(3), best, [1, 1], 1),
+            r"one number a label, \(3,\), got int64 of shape \(2,\)",
+        ),
         (lambda: metrics.psp_at_k(np.eye(3), best, [1, 0, 1], 1), r"lie in \(0, 1\]: label 1: 0\.0"),
         (lambda: metrics.label_propensities(np.eye(2)), "at least 3 training rows, got 2"),
         (lambda: metrics.label_propensities(np.eye(3), a=0.0), r"a and b must be positive, got a=0\.0"),

@@ -251,7 +251,7 @@ def test_rare_labels_get_the_pooled_threshold() -> None:
     assert found.thresholds.tolist()[1:] == [pooled, pooled]
     assert found.thresholds[0] != pooled
     assert found.num_pooled == 2
-    assert found.values[2] == pytest.approx(sk.f1_score(Y[:, 2], probs[:, 2] >= pooled, zero_division=0))
+    assert found.values[2] == pytest.approx(sk.f1_score(Y[:, 2], probs[:, 2] > pooled, zero_division=0))
 
 
 def test_thresholds_at_their_edges() -> None:
@@ -263,7 +263,7 @@ def test_thresholds_at_their_edges() -> None:
     assert np.isnan(none.values[1])
     empty = metrics.tune_thresholds(np.full((2, 1), NAN), np.zeros((2, 1)))
     assert (empty.pooled, empty.thresholds.tolist()) == (0.5, [0.5])
-    assert metrics.apply_thresholds([[0.2, 0.5]], 0.5).toarray().tolist() == [[0, 1]]
+    assert metrics.apply_thresholds([[0.2, 0.5, 0.6]], 0.5).toarray().tolist() == [[0, 0, 1]]
     near = np.nextafter(0.5, 1)
     tight = metrics.tune_thresholds([[1], [0]], [[near], [0.5]], min_positives=1)
     assert metrics.apply_thresholds([[near], [0.5]], tight).toarray().ravel().tolist() == [1, 0]
@@ -273,7 +273,10 @@ def test_thresholds_at_their_edges() -> None:
             lambda: metrics.tune_thresholds([[1]], [[0.5]], min_positives=-1),
             "min_positives must be at least 0",
         ),
-        (lambda: metrics.apply_thresholds([[0.5]], [0.1, 0.2]), r"one a label, \(1,\), not NaN; got \(2,\)"),
+        (
+            lambda: metrics.apply_thresholds([[0.5]], [0.1, 0.2]),
+            r"a label, \(1,\), not NaN; got shape \(2,\)",
+        ),
         (lambda: metrics.apply_thresholds([[NAN]], 0.5), "probs must not be NaN: row 0, label 0"),
         (lambda: metrics.apply_thresholds([0.5], 0.5), "probs must be two-dimensional"),
     ]:
@@ -303,6 +306,6 @@ def test_of_equally_good_thresholds_the_highest_is_taken() -> None:
     assert found.thresholds[0] == pytest.approx(0.85)
 
 
-def test_evaluate_decides_labels_that_reach_the_threshold() -> None:
-    assert metrics.evaluate([[1, 0]], [[0.5, 0.2]])["f1_micro"] == 1.0
-    assert metrics.evaluate([[1, 0]], [[0.5, 0.2]], threshold=0.6)["f1_micro"] == 0.0
+def test_evaluate_decides_labels_above_the_threshold() -> None:
+    assert metrics.evaluate([[1, 0]], [[0.5, 0.2]], threshold=0.4)["f1_micro"] == 1.0
+    assert metrics.evaluate([[1, 0]], [[0.5, 0.2]], threshold=0.5)["f1_micro"] == 0.0

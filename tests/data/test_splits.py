@@ -409,3 +409,13 @@ def test_a_single_positive_may_fall_into_any_fold() -> None:
         for seed in range(30)
     ]
     assert set(homes) == {0, 1, 2}
+
+
+def test_warnings_name_what_has_names_and_stay_short() -> None:
+    Y = pd.DataFrame(np.eye(40, dtype=int)).add_prefix("x" * 10_000)
+    for data in (Y, LabelData(np.zeros((40, 1)), Y.to_numpy(), label_names=list(Y.columns))):
+        with pytest.warns(AbsentLabelsWarning, match=r"'x{60}\.\.\.'") as caught:
+            split_rows(data)
+        assert max(len(str(one.message)) for one in caught) < 800
+    with pytest.warns(AbsentLabelsWarning, match="'rain'"):
+        fold_rows(pd.Series([1, 0, 0, 0], name="rain"), 4)

@@ -6,6 +6,9 @@ import pytest
 from scipy.stats import multivariate_normal, norm
 
 from labelzoo.data import LabelData
+from labelzoo.inference.checks.agreement import agreement, check_agreement
+from labelzoo.inference.checks.reference_files import load_reference, reference_data
+from labelzoo.inference.checks.sbc import sbc_check
 from labelzoo.inference.fit import fit
 from labelzoo.inference.label_gp.conjugate import draw_white
 from labelzoo.inference.label_gp.evidence import (
@@ -22,6 +25,7 @@ from labelzoo.inference.label_gp.regression import (
 )
 from labelzoo.inference.label_gp.updates import white_given_labels
 from labelzoo.inference.predict import label_prob, mean_prob
+from labelzoo.models import registry
 from labelzoo.models.gp_kernel import feature_map
 from labelzoo.models.label_gp import SETTINGS, probit_slope, spec, squash
 
@@ -180,3 +184,21 @@ def test_quick_draws_have_the_law_of_the_tree() -> None:
         assert (np.abs(quick[:, :, label].mean(axis=0) - np.clip(expected, 1e-3, 1)) < error).all()
         wanted = np.minimum(np.sqrt(np.diag(cov)), np.sqrt(0.98 * expected * (1 - expected)))
         np.testing.assert_allclose(quick[:, :, label].std(axis=0), wanted, rtol=0.1)
+
+
+def test_closed_form_agrees_with_long_nuts_and_a_shifted_one_does_not() -> None:
+    found = check_agreement("label_gp_tiny", "conjugate", seed=3)
+    assert found.passed, found.detail
+    stored = load_reference("label_gp_tiny")
+    tree = fit(
+        "label_gp", reference_data(stored), "conjugate", seed=3, num_samples=4000, **stored["settings"]
+    )
+    tree["posterior"]["white"].values *= 1.1
+    assert agreement(tree, stored).passed is False
+
+
+def test_joint_tests_are_left_out_for_a_program_of_real_numbers() -> None:
+    entry = registry.get("label_gp")
+    found = sbc_check(entry.spec, entry.engines["conjugate"], 0, 1, lambda line: None)[0]
+    assert found.passed is None
+    assert "draws real numbers for the labels Y" in found.detail

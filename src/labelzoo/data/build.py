@@ -38,8 +38,8 @@ def from_arrays(
     X : (n, d) numbers
         NumPy or JAX array, list of rows, SciPy sparse matrix or array, or pandas DataFrame.
     Y : (n, l) of 0 and 1
-        The same types. NaN, None and pandas' NA mean unobserved. Columns of a frame may say 0, 1, true or false
-        as text or categories, as in `from_frame`.
+        The same types. NaN, None and pandas' NA mean unobserved. Columns of a frame may say 0, 1, true or
+        false as text or categories, as in `from_frame`.
     feature_names, label_names, example_names : list of str, optional
         Names; those of data frames are kept unless given here.
     missing : Missing, optional

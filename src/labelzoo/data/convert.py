@@ -58,7 +58,9 @@ def refuse_dates(frame: Any, argument: str) -> None:
     positions = range(frame.shape[1])
     dates = [repr(str(frame.columns[i])) for i in positions if holds_dates(frame.iloc[:, i])]
     if dates:
-        raise ValueError(f"{argument} has columns of dates: {listed(dates)}; drop them or make numbers of them")
+        raise ValueError(
+            f"{argument} has columns of dates: {listed(dates)}; drop them or make numbers of them"
+        )
 
 
 def frame_array(frame: Any) -> Any:
@@ -90,7 +92,7 @@ def dense_array(value: Any, argument: str) -> NDArray[Any]:
     """Return an ndarray; masked entries become NaN; ragged lists and unknown types are refused."""
     if isinstance(value, (list, tuple)):
         if any(sparse.issparse(row) for row in value):
-            raise ValueError(f"{argument} is a list of sparse rows: stack them with scipy.sparse.vstack first")
+            raise ValueError(f"{argument} is a list of sparse rows: stack them, scipy.sparse.vstack(rows)")
         lengths = [len(row) if hasattr(row, "__len__") and not isinstance(row, str) else -1 for row in value]
         other = [i for i, length in enumerate(lengths) if length != lengths[0]]
         if other:
@@ -116,7 +118,7 @@ def as_numbers(values: NDArray[Any], argument: str, kind: str, names: Any) -> ND
         text = cells_listed(rows, columns, (flat[i] for i in bad), kind, name_lookup(names, kind))
         hint = "numbers; encode text columns first"
         if argument == "Y":
-            hint = "0, 1 or NaN; from_arrays and from_frame read true and false as text in the columns of a frame"
+            hint = "0, 1 or NaN; from_frame reads text and categories that say 0, 1, true or false"
         raise ValueError(f"{argument} has values that are not numbers ({hint}): {text}")
     numbers = [np.nan if is_missing(v) else real(v) for v in flat]
     return np.array(numbers, dtype=np.float64).reshape(values.shape)
@@ -154,7 +156,7 @@ def as_features(X: Any, names: Any = None, allow_missing: bool = False) -> Any:
         result.eliminate_zeros()
         refuse_non_finite(result.data, result, names, allow_missing)
         return frozen_csr(result)
-    ours = OURS.get(id(array)) is array and not array.flags.writeable
+    ours = array.dtype == np.float64 and OURS.get(id(array)) is array and not array.flags.writeable
     numbers = array if ours else np.array(as_numbers(array, "X", "feature", names), np.float64, order="C")
     refuse_non_finite(numbers, None, names, allow_missing)
     OURS[id(numbers)] = frozen_array(numbers)

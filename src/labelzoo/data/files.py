@@ -72,7 +72,7 @@ UNCLEAR = (".txt", ".dat", "")
 
 
 def load(
-    source: str | os.PathLike[str],
+    source: Any,
     *,
     format: str | None = None,
     allow_missing_features: bool = False,
@@ -101,7 +101,7 @@ def load(
         For an option that the format does not know.
     """
     options = {name: value for name, value in options.items() if value is not None}
-    path = Path(source)
+    path = as_path(source, "source")
     if format is not None and format not in FORMATS:
         raise ValueError(f"no format {format!r} (known: {', '.join(FORMATS)})")
     if format is None and str(source) in BUILTIN:
@@ -120,6 +120,14 @@ def load(
     refuse_options(options, FORMATS[name].options, f"format {name!r}")
     reader = imported(FORMATS[name].reader)
     return guarded(reader, path, allow_missing_features=allow_missing_features, **options)
+
+
+def as_path(value: Any, argument: str) -> Path:
+    """Return a path, or raise ValueError naming the argument."""
+    try:
+        return Path(value)
+    except TypeError:
+        raise ValueError(f"{argument} must be a path or a name, got {type(value).__name__}") from None
 
 
 def source_mode(path: Path) -> int:
@@ -145,7 +153,7 @@ def guarded(reader: Callable[..., LabelData], path: Path, **options: Any) -> Lab
 
 def save_data(
     data: Any,
-    path: str | os.PathLike[str],
+    path: Any,
     *,
     format: str | None = None,
     overwrite: bool = True,
@@ -177,7 +185,7 @@ def save_data(
         raise ValueError(
             f"data must be a LabelData, got {type(data).__name__}: labelzoo.data.from_arrays(X, Y) makes one"
         )
-    target = Path(path)
+    target = as_path(path, "path")
     name = written_format(target, format)
     refuse_unwritable(data)
     files = written_files(target, name)

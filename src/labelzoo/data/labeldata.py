@@ -315,7 +315,11 @@ class LabelData:
 def refuse_other_lengths(X: Any, Y: Any) -> None:
     """Raise ValueError where X and Y have rows, but not equally many; before anything is said of a cell."""
     counts = [
-        int(one.shape[0]) if getattr(one, "ndim", 0) == 2 else len(one) if isinstance(one, (list, tuple)) else 0
+        int(one.shape[0])
+        if getattr(one, "ndim", 0) == 2
+        else len(one)
+        if isinstance(one, (list, tuple))
+        else 0
         for one in (X, Y)
     ]
     if all(counts) and counts[0] != counts[1]:

@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from labelzoo.data.plain import plain_array
-from labelzoo.data.validate import cells_listed, frozen_array, listed, name_lookup
+from labelzoo.data.validate import cells_listed, frozen_array, listed, name_lookup, plain_array
 
 CHUNK_CELLS = 1_000_000  # dense booleans made at one time when a cell list is turned into its complement
 Cells = tuple[NDArray[np.int64], NDArray[np.int64]]

@@ -40,17 +40,17 @@ def write_arff(data: LabelData, path: str | os.PathLike[str], *, force: bool = F
     data : LabelData
     path : str or path
         Ends in ``.arff``, ``.arff.gz`` or ``.arff.bz2``; the list is NAME.xml. Both files are written in full
-        before either takes its place. A list that says something else is taken away first, then the ARFF comes,
-        then the new list: whatever interrupts it, an ARFF stands beside its own list or beside none, and the
-        relation of one that was written here names the labels as well.
+        before either takes its place. A list that says something else is taken away first, then the ARFF
+        comes, then the new list: whatever interrupts it, an ARFF stands beside its own list or beside none,
+        and the relation of one that was written here names the labels as well.
     force : bool
         Replace a NAME.xml that is no list of these labels, or of those of the ARFF that is replaced.
 
     Raises
     ------
     ValueError
-        For another ending, a NAME.xml that is something else (unless ``force``), a name used by two columns, a name that text or XML cannot hold, a file that
-        cannot be written.
+        For another ending, a NAME.xml that is something else (unless ``force``), a name used by two columns,
+        a name that text or XML cannot hold, a file that cannot be written.
     ImportError
         Where the installed module ``arff`` is not liac-arff, which quotes the names.
     """
@@ -97,7 +97,7 @@ def taken_away(listing: Path) -> Iterator[None]:
 
 
 def refuse_other_list(listing: Path, data: LabelData, replaces: bool) -> None:
-    """Raise ValueError naming a NAME.xml that is no list of labels of this data or of the ARFF it replaces."""
+    """Raise ValueError naming a NAME.xml that lists no labels of this data or of the ARFF it replaces."""
     if existing_mode(listing) is None:
         return
     what = f"{str(listing)!r} would be replaced by the list of labels, but it"

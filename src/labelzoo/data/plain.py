@@ -1,34 +1,18 @@
-"""Arrays that are what they seem: masked cells are not passed over, sparse tables point inside themselves."""
+"""Tables that are what they seem: masked cells become NaN, sparse tables point inside themselves."""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
-from labelzoo.data.validate import listed
-
-
-def has_masked(value: Any) -> bool:
-    """Return whether cells of a masked array, or of a list that holds masked arrays or cells, are masked."""
-    if isinstance(value, np.ma.MaskedArray):
-        return bool(np.ma.getmaskarray(value).any())
-    if isinstance(value, np.ndarray) and value.dtype.kind == "O":
-        return any(isinstance(cell, np.ma.MaskedArray) and has_masked(cell) for cell in value.flat)
-    return isinstance(value, (list, tuple)) and any(map(has_masked, value))
-
-
-def plain_array(value: Any, name: str) -> NDArray[Any]:
-    """Return ``np.asarray(value)``, or raise ValueError where that would drop the mask of masked cells."""
-    if has_masked(value):
-        raise ValueError(f"{name} has masked cells, which mean nothing here: fill them first")
-    return np.asarray(value)
+from labelzoo.data.validate import has_masked, listed
 
 
 def filled_rows(value: Any) -> Any:
     """Return a list of rows with masked cells as NaN; anything else as it is."""
     if isinstance(value, np.ma.MaskedArray):
-        return np.ma.filled(value.astype(np.float64), np.nan)
+        numbers = value.dtype.kind in "biuf"
+        return np.ma.filled(value.astype(np.float64 if numbers else object), np.nan)
     if isinstance(value, (list, tuple)) and has_masked(value):
         return [filled_rows(row) for row in value]
     return value
@@ -37,13 +21,15 @@ def filled_rows(value: Any) -> Any:
 def checked_sparse(matrix: Any, name: str) -> Any:
     """Return a sparse matrix whose stored positions lie inside it.
 
-    SciPy's compiled code trusts them and would read and write elsewhere; the user's arrays are left as they are.
+    SciPy's compiled code trusts them and would read and write elsewhere. The user's arrays are left alone.
 
     Raises
     ------
     ValueError
         Naming the first positions that are outside, or the index arrays that do not fit together.
     """
+    if len(matrix.shape) != 2:  # refused by its shape elsewhere
+        return matrix
     if matrix.format not in ("csr", "csc", "bsr", "coo"):
         checked_sparse(matrix.tocoo(), name)
         return matrix

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labelzoo.data.convert import REAL, real
+from labelzoo.data.convert import REAL, is_missing, real
 from labelzoo.data.validate import listed
 
 NOT_THERE = frozenset(["", "na", "n/a", "nan", "null", "none", "<na>", "?"])
@@ -23,7 +23,7 @@ def is_absent(value: Any) -> bool:
     if isinstance(value, str):
         return value.strip().lower() in NOT_THERE
     absent = isinstance(value, (float, np.floating)) and value != value
-    return value is None or value is np.ma.masked or bool(absent) or type(value).__name__ in ("NAType", "NaTType")
+    return is_missing(value) or bool(absent)
 
 
 def label_value(value: Any) -> float | None:

@@ -1,4 +1,4 @@
-"""Text files as lines: gzip and bzip2 by their first bytes, one encoding, any line end, no byte-order mark."""
+"""Text files as lines: gzip and bzip2 by first bytes, one encoding, any line end, no byte-order mark."""
 
 import bz2
 import gzip
@@ -68,7 +68,7 @@ def refuse_irregular(path: str | os.PathLike[str]) -> None:
 
 
 def mode_of(path: str | os.PathLike[str]) -> int:
-    """Return the mode of what ``path`` leads to, or raise DataError where nothing can be found out about it."""
+    """Return the mode of what ``path`` leads to, or raise DataError where that cannot be found out."""
     try:
         return os.stat(path).st_mode
     except OSError as error:

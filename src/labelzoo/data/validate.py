@@ -7,7 +7,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+LONG = 80  # characters of a value that an error shows
 SHOWN = 5  # an error names at most this many offenders
+
+
+def has_masked(value: Any) -> bool:
+    """Return whether cells of a masked array, or of a list that holds masked arrays or cells, are masked."""
+    if isinstance(value, np.ma.MaskedArray):
+        return bool(np.ma.getmaskarray(value).any())
+    if isinstance(value, np.ndarray) and value.dtype.kind == "O":
+        return any(isinstance(cell, np.ma.MaskedArray) and has_masked(cell) for cell in value.flat)
+    return isinstance(value, (list, tuple)) and any(map(has_masked, value))
+
+
+def plain_array(value: Any, name: str) -> NDArray[Any]:
+    """Return ``np.asarray(value)``; ValueError where that would drop a mask, and for ragged lists."""
+    if has_masked(value):
+        raise ValueError(f"{name} has masked cells, which mean nothing here: fill them first")
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{name} is no array of one shape: {error}") from error
 
 
 def listed(items: Sequence[str], total: int | None = None) -> str:
@@ -32,8 +52,12 @@ def cells_listed(
 
 
 def shown_value(value: Any) -> str:
-    """Represent one offending value without NumPy's type prefix."""
-    return repr(value.item() if isinstance(value, np.generic) else value)
+    """Represent one offending value without NumPy's type prefix, and not at length."""
+    try:
+        text = repr(value.item() if isinstance(value, np.generic) else value)
+    except ValueError:  # Python writes no integer of over 4300 digits
+        text = f"an integer of {value.bit_length()} bits"
+    return text if len(text) <= LONG else f"{text[:LONG]}..."
 
 
 def name_lookup(names: Any, prefix: str) -> Callable[[int], str]:
@@ -85,7 +109,7 @@ def refuse_duplicates(names: Sequence[str], argument: str) -> None:
 
 def checked_index(index: Any, count: int, argument: str) -> NDArray[np.int64]:
     """Return ``index`` as distinct int64 row numbers within ``range(count)``, or raise ValueError."""
-    array = np.asarray(index)
+    array = plain_array(index, argument)
     if array.ndim != 1:
         raise ValueError(f"{argument} must be one-dimensional, got shape {array.shape}")
     if array.size == 0:
@@ -131,7 +155,7 @@ def positions(selector: Any, names: Sequence[str], argument: str) -> NDArray[np.
     count = len(names)
     if selector is None or isinstance(selector, slice):
         return np.arange(count)[selector if selector is not None else slice(None)]
-    array = np.atleast_1d(np.asarray(selector))
+    array = np.atleast_1d(plain_array(selector, argument))
     if array.ndim != 1:
         raise ValueError(f"{argument} must be one-dimensional, got shape {array.shape}")
     if array.size == 0:

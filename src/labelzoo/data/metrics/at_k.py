@@ -9,15 +9,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from labelzoo.data.metrics.arguments import checked_k, is_number
 from labelzoo.data.metrics.averages import (
     AveragedAtK,
     Floats,
     averaged_at_k,
-    checked_k,
     ratio,
 )
+from labelzoo.data.metrics.names import same_names
 from labelzoo.data.metrics.places import Places, expected_gain, find_places
 from labelzoo.data.metrics.truth import as_truth
+from labelzoo.data.validate import plain_array
 
 
 def precision_at_k(
@@ -32,7 +34,13 @@ def precision_at_k(
     return averaged_at_k(_precision(places, k), places.num_short)
 
 
+def _within(k: int, places: Places) -> int:
+    """Return k, or the number of labels where that is less: arrays of k places are made."""
+    return min(k, max(places.num_labels, 1))
+
+
 def _precision(places: Places, k: int, weights: Any = None) -> Floats:
+    k = _within(k, places)
     return ratio(expected_gain(places, np.ones(k), weights), np.minimum(k, places.num_observed))
 
 
@@ -44,7 +52,9 @@ def recall_at_k(
     Rows without an observed positive are undefined.
     """
     places = find_places(Y_true, scores, checked_k(k), observed, missing)
-    return averaged_at_k(ratio(expected_gain(places, np.ones(k)), places.num_positives), places.num_short)
+    return averaged_at_k(
+        ratio(expected_gain(places, np.ones(_within(k, places))), places.num_positives), places.num_short
+    )
 
 
 def ndcg_at_k(Y_true: Any, scores: Any, k: Any = 5, observed: Any = None, missing: Any = None) -> AveragedAtK:
@@ -53,6 +63,7 @@ def ndcg_at_k(Y_true: Any, scores: Any, k: Any = 5, observed: Any = None, missin
     Rows without an observed positive are undefined (scikit-learn's ``ndcg_score`` counts them as 0).
     """
     places = find_places(Y_true, scores, checked_k(k), observed, missing)
+    k = _within(k, places)
     gain = expected_gain(places, _discounts(k))
     return averaged_at_k(ratio(gain, _ideal_dcg(places, k)), places.num_short)
 
@@ -83,8 +94,8 @@ def label_propensities(Y_train: Any, a: Any = 0.55, b: Any = 1.5, missing: Any =
     n, num_labels = truth.Y.shape
     if n < 3:
         raise ValueError(f"label_propensities needs at least 3 training rows, got {n}")
-    if not (0 < a < np.inf and 0 < b < np.inf):
-        raise ValueError(f"a and b must be positive, got a={a}, b={b}")
+    if not (is_number(a) and is_number(b) and 0 < a < np.inf and 0 < b < np.inf):
+        raise ValueError(f"a and b must be positive, got a={a!r}, b={b!r}")
     counts = np.bincount(truth.Y.indices, minlength=num_labels)
     scale = (np.log(n) - 1) * (b + 1) ** a
     return 1 / (1 + scale * (counts + b) ** -a)
@@ -118,6 +129,7 @@ def psp_at_k(
     replaces k.
     """
     places = find_places(Y_true, scores, checked_k(k), observed, missing)
+    same_names(Y_true=Y_true, scores=scores, propensities=propensities)
     weights = _weights(propensities, places.num_labels)
     best = _ideal_places(Y_true, places, weights, observed, missing)
     return _scored(_precision(places, k, weights), _precision(best, k, weights), places.num_short)
@@ -133,8 +145,10 @@ def psndcg_at_k(
     classification repository; Jain et al. (2016) sum to k. Rows without a positive are undefined.
     """
     places = find_places(Y_true, scores, checked_k(k), observed, missing)
+    same_names(Y_true=Y_true, scores=scores, propensities=propensities)
     weights = _weights(propensities, places.num_labels)
     best = _ideal_places(Y_true, places, weights, observed, missing)
+    k = _within(k, places)
     under = _ideal_dcg(places, k)
     raw, ideal = (ratio(expected_gain(p, _discounts(k), weights), under) for p in (places, best))
     return _scored(raw, ideal, places.num_short)
@@ -147,9 +161,11 @@ def _scored(raw: Floats, ideal: Floats, num_short: int) -> PropensityScored:
 
 def _weights(propensities: Any, num_labels: int) -> Floats:
     """Return 1 / propensity of each label, or raise ValueError naming the labels at fault."""
-    values = np.asarray(propensities, dtype=np.float64)
-    if values.shape != (num_labels,):
-        raise ValueError(f"propensities must have one value a label, ({num_labels},), got {values.shape}")
+    values = plain_array(propensities, "propensities")
+    if values.shape != (num_labels,) or values.dtype.kind not in "biuf":
+        got = f"{values.dtype} of shape {values.shape}"
+        raise ValueError(f"propensities must have one number a label, ({num_labels},), got {got}")
+    values = values.astype(np.float64)
     bad = np.flatnonzero(~((values > 0) & (values <= 1)))
     if bad.size:
         raise ValueError(

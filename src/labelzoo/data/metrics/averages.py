@@ -79,12 +79,3 @@ def refuse_cells(message: str, values: NDArray[Any], bad: Bools) -> None:
         cells = zip(rows[:5].tolist(), columns[:5].tolist(), strict=True)
         texts = [f"row {i}, label {j}: {values[i, j].item()!r}" for i, j in cells]
         raise ValueError(f"{message}: {listed(texts, len(rows))}")
-
-
-def checked_k(k: Any) -> int:
-    """Return ``k`` as an int of at least 1, or raise ValueError."""
-    if isinstance(k, (bool, np.bool_)) or not isinstance(k, (int, np.integer)):
-        raise ValueError(f"k must be an integer of at least 1, got {k!r}")
-    if k < 1:
-        raise ValueError(f"k must be at least 1, got {k}")
-    return int(k)

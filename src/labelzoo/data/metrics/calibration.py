@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import beta
 
+from labelzoo.data.metrics.arguments import MAX_BINS, whole_number
 from labelzoo.data.metrics.averages import Averaged, Floats, Ints, averaged, ratio
 from labelzoo.data.metrics.truth import Table, probability_table
 
@@ -26,6 +27,9 @@ def reliability(
     missing: Any = None,
 ) -> pd.DataFrame:
     """Return the bins of a reliability diagram, those with cells, one row each.
+
+    A probability on an edge belongs to the bin above it for equal width (1 to the last bin), to the bin
+    below it for equal mass (0 to the first).
 
     Returns
     -------
@@ -64,8 +68,7 @@ def _cells(table: Table) -> tuple[Floats, Floats]:
 
 def bin_edges(values: Floats, bins: Any, strategy: Any) -> Floats:
     """Return the edges of the bins; fewer than ``bins + 1`` for equal mass where probabilities repeat."""
-    if bins < 1:
-        raise ValueError(f"bins must be at least 1, got {bins}")
+    bins = whole_number(bins, "bins", 1, MAX_BINS)
     if strategy not in STRATEGIES:
         raise ValueError(f"strategy must be 'width' or 'mass', got {strategy!r}")
     if strategy == "width" or not values.size:

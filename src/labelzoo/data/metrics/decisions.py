@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from labelzoo.data.metrics.arguments import checked_beta, checked_zero_division
 from labelzoo.data.metrics.averages import Averaged, Floats, Ints, averaged, filled, ratio
-from labelzoo.data.metrics.truth import Truth, as_truth, entries, positives, same_names
+from labelzoo.data.metrics.names import same_names
+from labelzoo.data.metrics.truth import Truth, as_truth, entries, positives
 
 AVERAGES = ("macro", "micro", "example")
 
@@ -47,7 +49,7 @@ def confusion(
 
 def _pair(Y_true: Any, Y_pred: Any, observed: Any, missing: Any) -> tuple[Truth, Any]:
     """Return the truth and the observed predicted positives as csr_array."""
-    same_names(Y_true, Y_pred, ("Y_true", "Y_pred"))
+    same_names(Y_true=Y_true, Y_pred=Y_pred, observed=observed)
     truth = as_truth(Y_true, observed, missing)
     cells = entries(Y_pred, "Y_pred")
     if cells.shape != truth.Y.shape:
@@ -86,8 +88,7 @@ def f_score(
     missing: Any = None,
 ) -> Averaged:
     """(1 + beta^2) tp / ((1 + beta^2) tp + beta^2 fn + fp), averaged; F1 by default."""
-    if not 0 < beta < np.inf:
-        raise ValueError(f"beta must be positive, got {beta}")
+    beta = checked_beta(beta)
     counts = confusion(Y_true, Y_pred, average, observed, missing)
     return averaged_ratio(counts, *f_parts(counts, beta), zero_division)
 
@@ -139,8 +140,7 @@ def jaccard(
 
 def averaged_ratio(counts: Counts, over: NDArray[Any], under: NDArray[Any], zero_division: Any) -> Averaged:
     """Average over / under; 0/0 counts ``zero_division`` where something is observed, else it stays NaN."""
-    if not (np.isnan(zero_division) or 0 <= zero_division <= 1):
-        raise ValueError(f"zero_division must be NaN or lie in [0, 1], got {zero_division}")
+    zero_division = checked_zero_division(zero_division)
     some = np.sum(counts, axis=0) > 0
     return filled(ratio(over, under), some & (under == 0), zero_division)
 

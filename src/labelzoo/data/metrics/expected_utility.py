@@ -11,9 +11,10 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.special import logsumexp
 
+from labelzoo.data.metrics.arguments import is_number
 from labelzoo.data.metrics.averages import Floats
 from labelzoo.data.metrics.expected_f import best_number, best_set, nodes
-from labelzoo.data.validate import listed
+from labelzoo.data.validate import listed, plain_array
 
 UTILITIES = ("hamming", "cost", "subset", "f1_example", "f1_macro")
 SMALL = 1e-15  # probabilities of a draw stay this far from 0 and 1 in the logarithms of "subset"
@@ -81,11 +82,12 @@ def decide(
     """
     probs = checked_draws(draws)
     if utility not in UTILITIES:
-        raise ValueError(f"utility must be one of {', '.join(UTILITIES)}, got {utility!r}")
+        hint = ": 'f1_example' is the F1 of a row, 'f1_macro' that of a label" if utility == "f1" else ""
+        raise ValueError(f"utility must be one of {', '.join(UTILITIES)}, got {utility!r}{hint}")
     if (utility == "cost") != (cost is not None):
         raise ValueError("cost = (false positive, false negative) goes with utility='cost', and only with it")
-    if not 0 <= empty <= 1:
-        raise ValueError(f"empty must lie in [0, 1], got {empty}")
+    if not is_number(empty) or not 0 <= empty <= 1:
+        raise ValueError(f"empty must lie in [0, 1], got {empty!r}")
     if utility == "hamming":
         return _by_threshold(probs, (1.0, 1.0), share=True)
     if utility == "cost":
@@ -101,12 +103,13 @@ def decide(
 
 def checked_draws(draws: Any) -> Any:
     """Return draws as an array (sample, n, l), checked one draw at a time."""
-    array = np.asarray(draws)
+    array = plain_array(draws, "draws")
     if array.ndim == 4:
         array = array.reshape(-1, *array.shape[2:])
     if array.ndim != 3 or array.dtype.kind not in "biuf":
+        hint = "; use draws[None] for a single table of probabilities" if array.ndim == 2 else ""
         raise ValueError(
-            f"draws must be numbers (sample, rows, labels), got {array.dtype} of shape {array.shape}"
+            f"draws must be numbers (sample, rows, labels), got {array.dtype} of shape {array.shape}{hint}"
         )
     if not array.size:
         raise ValueError(f"draws are empty: shape {array.shape}")
@@ -123,7 +126,8 @@ def checked_draws(draws: Any) -> Any:
 
 
 def _checked_cost(cost: Any) -> tuple[float, float]:
-    pair = np.asarray(cost, dtype=np.float64)
+    pair = plain_array(cost, "cost")
+    pair = pair.astype(np.float64) if pair.dtype.kind in "iuf" else np.zeros(0)
     if pair.shape != (2,) or not np.isfinite(pair).all() or (pair < 0).any() or not pair.sum():
         raise ValueError(
             f"cost must be two numbers >= 0, not both 0 (false positive, false negative): {cost!r}"

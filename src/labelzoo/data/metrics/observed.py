@@ -8,6 +8,7 @@ import numpy as np
 
 from labelzoo.data.metrics.averages import Bools, Ints
 from labelzoo.data.missing import Missing, check_range
+from labelzoo.data.validate import plain_array
 
 
 def among(keys: Ints, sorted_keys: Ints) -> Bools:
@@ -95,7 +96,7 @@ class Observed:
 
 def checked_mask(observed: Any, shape: tuple[int, ...]) -> Bools:
     """Return the mask ``observed`` as a bool array of the given shape, or raise ValueError."""
-    mask = np.asarray(observed)
+    mask = plain_array(observed, "observed")
     if mask.shape != shape or mask.dtype.kind != "b":
         raise ValueError(f"observed must be bool of shape {shape}, got {mask.dtype} of {mask.shape}")
     return mask

@@ -7,9 +7,11 @@ from scipy.sparse import csr_array, issparse
 
 from labelzoo.data.metrics import averages
 from labelzoo.data.metrics.averages import Floats, Ints
+from labelzoo.data.metrics.names import same_names
 from labelzoo.data.metrics.observed import among
 from labelzoo.data.metrics.topk import TopK, ranked_entries
 from labelzoo.data.metrics.truth import Table, Truth, as_truth, dense_table
+from labelzoo.data.plain import checked_sparse
 
 
 class Places(NamedTuple):
@@ -63,6 +65,7 @@ def find_places(Y_true: Any, scores: Any, k: int, observed: Any = None, missing:
     """
     if not isinstance(scores, TopK) and not issparse(scores):
         return dense_places(dense_table(Y_true, scores, observed, missing), k)
+    same_names(Y_true=Y_true, scores=scores, observed=observed)
     truth = as_truth(Y_true, observed, missing)
     if truth.Y.shape != scores.shape:
         raise ValueError(
@@ -70,7 +73,7 @@ def find_places(Y_true: Any, scores: Any, k: int, observed: Any = None, missing:
         )
     if isinstance(scores, TopK):
         return top_places(truth, scores, k)
-    return sparse_places(truth, csr_array(scores), k)
+    return sparse_places(truth, csr_array(checked_sparse(scores, "scores")), k)
 
 
 def dense_places(table: Table, k: int) -> Places:

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from labelzoo.data.metrics.arguments import is_number
 from labelzoo.data.metrics.averages import CLIP, Averaged, averaged, mean_or_nan
 from labelzoo.data.metrics.truth import probability_table
 
@@ -18,8 +19,8 @@ def log_score(
     p, so it is the sum of the marginal scores, not the joint one. Rows without an observed label are
     undefined.
     """
-    if not 0 < clip < 0.5:
-        raise ValueError(f"clip must lie between 0 and 0.5, got {clip}")
+    if not is_number(clip) or not 0 < clip < 0.5:
+        raise ValueError(f"clip must lie between 0 and 0.5, got {clip!r}")
     truth, values = probability_table(Y_true, probs, observed, missing)
     p = np.clip(np.where(truth < 0, 0.5, values), clip, 1 - clip)
     terms = np.where(truth < 0, 0.0, np.where(truth == 1, np.log(p), np.log1p(-p)))

@@ -7,8 +7,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from labelzoo.data.metrics import calibration, decisions, proper, ranking
+from labelzoo.data.metrics.arguments import checked_ks, checked_thresholds
 from labelzoo.data.metrics.at_k import ndcg_at_k, precision_at_k, psndcg_at_k, psp_at_k, recall_at_k
 from labelzoo.data.metrics.averages import Averaged, Floats, averaged
+from labelzoo.data.metrics.names import same_names
 from labelzoo.data.metrics.observed import Observed
 from labelzoo.data.metrics.topk import TopK
 from labelzoo.data.metrics.truth import (
@@ -41,8 +43,8 @@ def evaluate(
     missing : labelzoo.data.Missing, optional
     propensities : float (l,), optional
         As `label_propensities` gives them, for the propensity-scored metrics.
-    threshold : float
-        Labels whose probability reaches it are decided to be positive.
+    threshold : float, float (l,) or `Thresholds`
+        Labels whose probability lies above it are decided to be positive.
 
     Returns
     -------
@@ -58,6 +60,8 @@ def evaluate(
         calibration_error_equal_mass, squared_calibration_error, top_label_calibration_error``.
         NaN where nothing is defined.
     """
+    ks = checked_ks(ks)
+    same_names(Y_true=Y_true, scores=probs, observed=observed, propensities=propensities, threshold=threshold)
     if isinstance(probs, TopK) or issparse(probs):
         cells = as_truth(Y_true, observed, missing)
         known = {"observed": cells.observed.mask, "missing": cells.observed.missing}
@@ -66,6 +70,7 @@ def evaluate(
     Y_true, missing = take_label_data(Y_true, missing)
     truth, values = probability_table(Y_true, probs, observed, missing)
     seen = truth >= 0
+    threshold = checked_thresholds(threshold, truth.shape[1], "threshold")
     Y = (truth == 1).astype(np.int8)
     result = _sizes(truth.shape, int(np.count_nonzero(seen)))
     result |= _counted(_rankings(truth, values) | _probabilities(Y, values, seen))
@@ -117,10 +122,10 @@ def _probabilities(Y: Any, values: Floats, seen: Any) -> dict[str, Averaged]:
 
 
 def _decided(truth: NDArray[np.int8], values: Floats, threshold: Any) -> dict[str, Any]:
-    """Return the metrics of the labels whose probability reaches the threshold."""
+    """Return the metrics of the labels whose probability lies above the threshold."""
     seen = truth >= 0
     known = Truth(csr_array(truth == 1, dtype=np.int8), Observed(seen.shape, mask=seen))
-    predicted = csr_array(seen & (np.where(seen, values, 0.0) >= threshold), dtype=np.int8)
+    predicted = csr_array(seen & (np.where(seen, values, 0.0) > threshold), dtype=np.int8)
     counts = {name: decisions.counted(known, predicted, name) for name in decisions.AVERAGES}
     means = {
         f"f1_{name}": decisions.averaged_ratio(found, *decisions.f_parts(found), float("nan"))

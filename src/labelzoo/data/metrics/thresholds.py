@@ -6,19 +6,22 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from labelzoo.data.metrics import averages
+from labelzoo.data.metrics.arguments import checked_thresholds, whole_number
 from labelzoo.data.metrics.averages import Floats, Ints, ratio, refuse_cells
+from labelzoo.data.metrics.names import same_names
 from labelzoo.data.metrics.truth import dense_scores, probability_table
 
 METRICS = ("f1", "jaccard", "accuracy", "balanced_accuracy")
 
 
 class Thresholds(NamedTuple):
-    """A threshold for every label; a label is decided where its probability reaches it.
+    """A threshold for every label; a label is decided where its probability lies above it.
 
     Attributes
     ----------
     thresholds : float (l,)
-        Half way between two neighbouring probabilities of the validation data; inf where no row is chosen.
+        Half way between two neighbouring probabilities of the validation data; just below the lowest
+        one where every row is chosen; inf where none is.
     values : float (l,)
         The metric of each label at its threshold, on the data that chose it: too good, the more so the rarer
         the label. NaN where undefined.
@@ -64,8 +67,7 @@ def tune_thresholds(
     """
     if metric not in METRICS:
         raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
-    if min_positives < 0:
-        raise ValueError(f"min_positives must be at least 0, got {min_positives}")
+    min_positives = whole_number(min_positives, "min_positives", 0)
     truth, values = probability_table(Y_val, probs, observed, missing)
     seen = truth >= 0
     pooled, _ = best_threshold(truth[seen] == 1, values[seen], metric)
@@ -77,13 +79,13 @@ def tune_thresholds(
         if alone[label]:
             thresholds[label], scores[label] = best_threshold(y, p, metric)
         elif y.size:
-            scores[label] = float(_metric(metric, y[p >= pooled].sum(), (p >= pooled).sum(), y.sum(), y.size))
+            scores[label] = float(_metric(metric, y[p > pooled].sum(), (p > pooled).sum(), y.sum(), y.size))
     return Thresholds(thresholds, scores, count, pooled, int(np.count_nonzero(~alone)))
 
 
 def best_threshold(truth: Any, probs: Floats, metric: Any) -> tuple[float, float]:
     """Return the best threshold of one list of cells and its metric; 0.5 and NaN where none is defined."""
-    order = np.argsort(-probs, kind="stable")
+    order = np.argsort(-np.asarray(probs, np.float64), kind="stable")
     p, y = probs[order], truth[order]
     cuts = np.flatnonzero(np.append(p[1:] != p[:-1], True)) if len(p) else np.zeros(0, np.int64)
     chosen = np.concatenate([[0], cuts + 1])
@@ -95,9 +97,11 @@ def best_threshold(truth: Any, probs: Floats, metric: Any) -> tuple[float, float
     if chosen[at] == 0:
         return float("inf"), float(values[at])
     lowest = p[chosen[at] - 1]
-    below = p[chosen[at]] if chosen[at] < len(p) else lowest
-    middle = (lowest + below) / 2
-    return float(middle if middle > below else lowest), float(values[at])
+    if chosen[at] == len(p):
+        return float(np.nextafter(lowest, -np.inf)), float(values[at])
+    below = p[chosen[at]]
+    middle = (lowest + below) / 2  # which rounding may take to one of them
+    return float(middle if middle < lowest else below), float(values[at])
 
 
 def _metric(metric: Any, hits: Any, chosen: Any, positives: Any, cells: Any) -> Floats:
@@ -114,7 +118,7 @@ def _metric(metric: Any, hits: Any, chosen: Any, positives: Any, cells: Any) -> 
 
 
 def apply_thresholds(probs: Any, thresholds: Any) -> csr_array:
-    """Return int8 csr_array (n, l): 1 where a probability reaches its label's threshold.
+    """Return int8 csr_array (n, l): 1 where a probability lies above its label's threshold.
 
     Parameters
     ----------
@@ -124,14 +128,11 @@ def apply_thresholds(probs: Any, thresholds: Any) -> csr_array:
     values = dense_scores(probs)
     if values.ndim != 2:
         raise ValueError(f"probs must be two-dimensional (rows, labels), got shape {values.shape}")
-    cut = np.asarray(getattr(thresholds, "thresholds", thresholds), dtype=np.float64)
-    if cut.shape not in ((), (values.shape[1],)) or np.isnan(cut).any():
-        raise ValueError(
-            f"thresholds must be one number, or one a label, ({values.shape[1]},), not NaN; got {cut.shape}"
-        )
+    same_names(probs=probs, thresholds=thresholds)
+    cut = checked_thresholds(thresholds, values.shape[1], "thresholds")
     refuse_cells("probs must not be NaN", values, np.isnan(values))
     step = max(1, averages.BLOCK_CELLS // max(values.shape[1], 1))
-    found = [np.nonzero(values[a : a + step] >= cut) for a in range(0, len(values), step)]
+    found = [np.nonzero(values[a : a + step] > cut) for a in range(0, len(values), step)]
     rows = [row + a for (row, _), a in zip(found, range(0, len(values), step), strict=True)]
     none = np.zeros(0, np.int64)
     at = np.concatenate([none, *rows]), np.concatenate([none, *(label for _, label in found)])

@@ -7,10 +7,12 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from labelzoo.data.metrics import averages
-from labelzoo.data.metrics.averages import Floats, Ints, checked_k, refuse_cells
+from labelzoo.data.metrics.arguments import checked_k
+from labelzoo.data.metrics.averages import Floats, Ints, refuse_cells
+from labelzoo.data.metrics.names import same_names
 from labelzoo.data.metrics.observed import Observed, checked_mask, checked_missing, dense_mask
 from labelzoo.data.metrics.truth import as_matrix
-from labelzoo.data.validate import frozen_array, listed
+from labelzoo.data.validate import frozen_array, listed, plain_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,15 +41,22 @@ class TopK:
 
     def __post_init__(self) -> None:
         """Check and freeze the arrays."""
-        labels, scores = np.array(self.labels), np.array(self.scores, dtype=np.float64)
+        labels = np.array(plain_array(self.labels, "TopK labels"))
+        scores = plain_array(self.scores, "TopK scores")
+        if scores.dtype.kind not in "biuf":
+            raise ValueError(f"TopK scores must be numbers, got dtype {scores.dtype}")
+        scores = np.array(scores, dtype=np.float64)
         if labels.ndim != 2 or labels.shape != scores.shape:
             raise ValueError(
                 f"TopK labels and scores must have one shape (rows, k): {labels.shape}, {scores.shape}"
             )
         if labels.dtype.kind not in "iu":
             raise ValueError(f"TopK labels must be integers, got dtype {labels.dtype}")
-        if not isinstance(self.num_labels, (int, np.integer)) or self.num_labels < 1:
+        number = isinstance(self.num_labels, (int, np.integer)) and not isinstance(self.num_labels, bool)
+        if not number or self.num_labels < 1:
             raise ValueError(f"TopK num_labels must be an integer of at least 1, got {self.num_labels!r}")
+        if labels.dtype.kind == "u" and labels.size and int(labels.max()) >= self.num_labels:
+            raise ValueError(f"TopK has labels outside 0..{self.num_labels - 1}: {int(labels.max())}")
         labels = labels.astype(np.int64)
         if labels.shape[1] < 1 or labels.shape[1] > self.num_labels:
             raise ValueError(f"TopK has k = {labels.shape[1]}, must lie in 1..{self.num_labels} (num_labels)")
@@ -122,7 +131,9 @@ def top_k(scores: Any, k: Any, observed: Any = None, missing: Any = None) -> Top
     ValueError
         For k outside 1..l, or scores of observed cells that are not finite.
     """
-    table = csr_array(scores) if issparse(scores) else as_matrix(scores, "scores")
+    same_names(scores=scores, observed=observed)
+    table = as_matrix(scores, "scores")
+    table = csr_array(table) if issparse(table) else table
     if table.ndim != 2:
         raise ValueError(f"scores must be two-dimensional (rows, labels), got shape {table.shape}")
     if checked_k(k) > table.shape[1]:

@@ -14,15 +14,15 @@ from labelzoo.data.convert import (
     as_numbers,
     dense_array,
     frame_array,
-    frame_columns,
-    frame_rows,
     is_frame,
     sparse_entries,
 )
 from labelzoo.data.labeldata import LabelData
 from labelzoo.data.metrics.averages import Floats, Ints, refuse_cells
+from labelzoo.data.metrics.names import same_names
 from labelzoo.data.metrics.observed import Observed, checked_mask, checked_missing, dense_mask
 from labelzoo.data.missing import Missing, complement, missing_from_cells
+from labelzoo.data.plain import checked_sparse
 from labelzoo.data.validate import listed
 
 ALLOWED = {"Y_true": "0, 1 or NaN", "Y_pred": "0 or 1"}
@@ -58,7 +58,7 @@ def as_matrix(values: Any, name: str) -> Any:
     if is_frame(values):
         values = frame_array(values)
     if issparse(values):
-        return values
+        return checked_sparse(values, name)
     array = dense_array(values, name)
     if array.dtype.kind == "O" and array.ndim == 2:
         array = as_numbers(array, name, "label", None)
@@ -76,22 +76,10 @@ def take_label_data(Y_true: Any, missing: Any) -> tuple[Any, Any]:
     return Y_true.Y, Y_true.missing
 
 
-def same_names(first: Any, second: Any, names: tuple[str, str]) -> None:
-    """Raise ValueError where two data frames name their columns or rows differently."""
-    if not (is_frame(first) and is_frame(second)):
-        return
-    for kind, read in (("columns", frame_columns), ("rows", frame_rows)):
-        a, b = read(first), read(second)
-        if a is None or b is None or a == b or len(a) != len(b):
-            continue
-        i = next(i for i, pair in enumerate(zip(a, b, strict=True)) if pair[0] != pair[1])
-        raise ValueError(f"{names[0]} and {names[1]} differ in their {kind}: {a[i]!r} and {b[i]!r} at {i}")
-
-
 def dense_table(Y_true: Any, scores: Any, observed: Any = None, missing: Any = None) -> Table:
-    """Check the shapes and values of a dense score table, and merge all that says a cell is unobserved."""
+    """Check the names, shapes and values of a score table, and merge all that says a cell is unobserved."""
+    same_names(Y_true=Y_true, scores=scores, observed=observed)
     Y_true, missing = take_label_data(Y_true, missing)
-    same_names(Y_true, scores, ("Y_true", "scores"))
     values = dense_scores(scores)
     raw = as_matrix(Y_true, "Y_true")
     raw = raw.toarray() if issparse(raw) else raw
@@ -150,6 +138,7 @@ def entries(table: Any, name: str) -> Entries:
 
 def as_truth(Y_true: Any, observed: Any = None, missing: Any = None) -> Truth:
     """Return the observed positives of ``Y_true`` and what is observed; a sparse truth is not expanded."""
+    same_names(Y_true=Y_true, observed=observed)
     Y_true, missing = take_label_data(Y_true, missing)
     cells = entries(Y_true, "Y_true")
     known = merged(cells, observed, missing)
