@@ -4,7 +4,7 @@ from labelzoo.acquisition.catalogue import catalogue, find, register_acquisition
 from labelzoo.acquisition.ensemble import Ensemble, condition, make_ensemble, variance_reduction
 from labelzoo.acquisition.front import ask, next_rows, score
 from labelzoo.acquisition.problem import Acquisition, Choice, Problem
-from labelzoo.acquisition.selectors import PoolExhausted, greedy, top
+from labelzoo.acquisition.selectors import PoolExhausted, greedy, lazy_greedy, top
 
 __all__ = [
     "Acquisition",
@@ -17,6 +17,7 @@ __all__ = [
     "condition",
     "find",
     "greedy",
+    "lazy_greedy",
     "make_ensemble",
     "next_rows",
     "register_acquisition",

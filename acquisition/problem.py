@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from labelzoo.acquisition.selectors import check_batch, top
+from labelzoo.acquisition.selectors import check_batch, per_cost, top
 
 Array = Any
 
@@ -45,6 +45,9 @@ class Problem:
         Which labels of the pool rows are known already (queries of single labels).
     own_score : float (pool,) or (pool, labels)
         A score that the model itself gives.
+    costs : (pool,) or (labels,) or (pool, labels)
+        What it costs to ask a row (row queries) or a label; scores are then taken per unit of cost, where the
+        function chooses by its score alone.
     seed : int
         Ties and random choices; the same seed, the same answer.
     """
@@ -61,6 +64,7 @@ class Problem:
     kernel: Any = None
     asked: Any = None
     own_score: Any = None
+    costs: Any = None
     seed: int = 0
     _made: dict[str, Any] = field(default_factory=dict, repr=False)
 
@@ -108,6 +112,7 @@ NEEDS: Mapping[str, str] = {
     "kernel": "a kernel with its noise ratio",
     "asked": "which labels of the pool rows are known",
     "own_score": "a score from the model itself",
+    "costs": "costs of rows or labels",
 }
 """What each field of a `Problem` is, for messages."""
 
@@ -185,6 +190,8 @@ class Acquisition:
         for name in self.needs:
             problem.need(name, self.name)
         if self.choose is not None:
+            if problem.has("costs"):
+                raise ValueError(f"acquisition {self.name!r} chooses a batch as a whole and reads no costs")
             return self.choose(problem, batch)
         return best(self.score(problem), batch, problem)
 
@@ -192,6 +199,8 @@ class Acquisition:
 def best(scores: Array, batch: int, problem: Problem) -> Choice:
     """Return the `batch` highest scores, of rows (pool,) or of cells (pool, labels) not asked yet."""
     values = np.asarray(scores, float)
+    if problem.has("costs"):
+        values = per_cost(values, problem.get("costs"))
     if values.ndim == 1:
         rows = top(values, batch, seed=problem.seed)
         return Choice(rows, values[rows])

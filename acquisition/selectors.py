@@ -1,6 +1,8 @@
 """From scores to queries: distinct ids, ties broken by seed, honest about small pools."""
 
+import heapq
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -62,6 +64,75 @@ def greedy(
         if step + 1 < batch:
             ensemble = condition(ensemble, row)
     return np.asarray(rows), np.asarray(gains)
+
+
+def lazy_greedy(
+    gain: Callable[[int, list[int]], float], size: int, batch: int, *, seed: int = 0
+) -> tuple[Array, Array, int]:
+    """Pick items greedily, asking anew only for gains that might be the largest.
+
+    For a submodular set function the gain of an item only falls as others are picked, so an old gain is an
+    upper bound and the choice equals that of `greedy` over all items (Minoux 1978). For other functions it is
+    a heuristic.
+
+    Parameters
+    ----------
+    gain : callable
+        ``gain(item, chosen) -> float`` of adding `item` to the list `chosen`.
+    size : int
+        Number of items, 0 to size - 1.
+    batch : int
+    seed : int
+        Ties.
+
+    Returns
+    -------
+    rows, gains : ndarray (batch,)
+        Distinct items in order of choice, and the gain of each then.
+    evaluations : int
+        Calls of `gain`; a plain greedy makes size x batch of them, less those of items picked.
+    """
+    batch = check_batch(batch, size)
+    order = np.random.default_rng(seed).permutation(size)
+    heap = [(-gain(item, []), int(place), item, 0) for place, item in zip(order, range(size), strict=True)]
+    heapq.heapify(heap)
+    chosen: list[int] = []
+    gains: list[float] = []
+    evaluations = size
+    while len(chosen) < batch:
+        value, place, item, age = heapq.heappop(heap)
+        if age < len(chosen):
+            heapq.heappush(heap, (-gain(item, chosen), place, item, len(chosen)))
+            evaluations += 1
+            continue
+        chosen.append(item)
+        gains.append(-value)
+    return np.asarray(chosen), np.asarray(gains), evaluations
+
+
+def per_cost(scores: Array, costs: Array) -> Array:
+    """Return scores per unit of cost, for a budget: (pool,) or (pool, labels).
+
+    Parameters
+    ----------
+    scores : at least 0
+    costs : (pool,) for rows; (labels,) or (pool, labels) for cells
+        Above 0.
+
+    Raises
+    ------
+    ValueError
+        If a cost is not positive or the shapes differ, or a score is negative: a margin has no ratio.
+    """
+    scores, costs = np.asarray(scores, float), np.asarray(costs, float)
+    if not np.isfinite(costs).all() or (costs <= 0).any():
+        raise ValueError("costs must be finite and above 0")
+    fits = costs.shape == scores.shape or (scores.ndim == 2 and costs.shape == scores.shape[1:])
+    if not fits:
+        raise ValueError(f"costs of shape {costs.shape} do not fit scores of shape {scores.shape}")
+    if (scores < 0).any():
+        raise ValueError("costs: this score can be negative, so it cannot be divided by a cost")
+    return scores / costs
 
 
 def check_batch(batch: int, pool: int) -> int:

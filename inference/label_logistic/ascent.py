@@ -32,10 +32,13 @@ MAX_STEP = 3.0
 """Longest step in log c^2."""
 
 AT_REST = 1e-10
-"""Where coordinate ascent would change no log c^2 by more, a label is at rest whatever the tolerance."""
+"""Where a step of either kind would change no log c^2 by more, a label is at rest whatever the tolerance."""
 
 SLACK = 1e-12
-"""Relative rounding of the bound: a fall below it is none."""
+"""A step whose bound is lower by more, relatively, is not taken."""
+
+LEVEL = 1e-9
+"""Rounding of the bound, relatively: a full step that stays this level can end the ascent."""
 
 
 class Point(NamedTuple):
@@ -185,9 +188,10 @@ def _step(
     shrunk = newton * jnp.minimum(1.0, reach / jnp.maximum(length, 1e-300))
     tried = look(form, point.log_square + jnp.where(is_plain, plain, shrunk), kappa, observed)
     taken = tried.bound >= point.bound - SLACK * (1.0 + jnp.abs(point.bound))
-    full = taken & ~is_plain & (length <= reach)
+    level = tried.bound >= point.bound - LEVEL * (1.0 + jnp.abs(point.bound))
+    full = level & ~is_plain & (length <= reach)
     settled = full & (jnp.abs(tried.prob - point.prob).max() <= tolerance)
     shorter, longer = 0.25 * jnp.minimum(reach, length), jnp.minimum(2.0 * reach, MAX_STEP)
     reach = jnp.where(is_plain, 4.0 * shortest, jnp.where(taken, longer, shorter))
     point = jax.tree.map(lambda new, old: jnp.where(taken, new, old), tried, point)
-    return point, reach, settled | (shortest <= AT_REST)
+    return point, reach, settled | (shortest <= AT_REST) | (length <= AT_REST)

@@ -52,6 +52,10 @@ def active(
     score_kernel: Annotated[
         str, typer.Option("--score-kernel", metavar="RULE", help="How scores choose their kernel's length.")
     ] = "guarded",
+    cost_cap: Annotated[
+        float | None,
+        typer.Option("--cost-cap", metavar="SECONDS", help="Give up functions that choose for longer."),
+    ] = None,
     processes: Annotated[
         int | None, typer.Option("--processes", min=1, help="Worker processes; default: the cores.")
     ] = None,
@@ -86,7 +90,7 @@ def active(
         data=data, data_hash=table.hash(), learner=model, engine=engine, settings=parse_settings(settings),
         acquire=names, start=start, rounds=rounds, batch=batch, seeds=tuple(range(seeds)), split=split,
         test_fraction=test_fraction, targets=targets, evaluators=words(evaluator, "--evaluator"), refit=refit,
-        num_draws=draws, oracle=oracle, score_kernel=score_kernel,
+        num_draws=draws, oracle=oracle, score_kernel=score_kernel, max_seconds=cost_cap,
     )  # fmt: skip
     check_writable(out, folder=True)
     command = command_of(plan, out, settings or ())
@@ -138,7 +142,7 @@ def command_of(plan: Any, out: Path, settings: Sequence[str]) -> str:
         "--split": plan.split, "--evaluator": ",".join(plan.evaluators),
     }  # fmt: skip
     rest = {"--test-fraction": "test_fraction", "--refit": "refit", "--draws": "num_draws",
-            "--oracle": "oracle", "--score-kernel": "score_kernel"}  # fmt: skip
+            "--oracle": "oracle", "--score-kernel": "score_kernel", "--cost-cap": "max_seconds"}  # fmt: skip
     default = Plan.__dataclass_fields__
     for option, name in rest.items():
         if getattr(plan, name) != default[name].default:

@@ -1,5 +1,6 @@
 """Files that are read and written: kinds, links, pairs, names that must come back."""
 
+import csv
 import os
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,7 @@ def test_a_failure_between_the_renames_brings_the_old_pair_back(
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
 def test_names_come_back_or_are_refused(tmp_path: Path, suffix: str, name: str) -> None:
+    limit = csv.field_size_limit()
     several = LabelData(np.eye(2), np.eye(2), feature_names=[name, "y"], label_names=[f"{name}l", "m"])
     alone = LabelData(np.zeros((2, 0)), np.array([[1], [0]]), label_names=[name])
     named = LabelData(np.eye(2), np.eye(2), example_names=[name, "r"])
@@ -168,3 +170,4 @@ def test_names_come_back_or_are_refused(tmp_path: Path, suffix: str, name: str) 
         if suffix == "xmc" or (suffix, key) == ("arff", "example_names"):
             continue  # lost with a warning
         assert getattr(load(target), key) == getattr(data, key)
+    assert csv.field_size_limit() == limit

@@ -156,11 +156,16 @@ def as_features(X: Any, names: Any = None, allow_missing: bool = False) -> Any:
         result.eliminate_zeros()
         refuse_non_finite(result.data, result, names, allow_missing)
         return frozen_csr(result)
-    ours = array.dtype == np.float64 and OURS.get(id(array)) is array and not array.flags.writeable
+    ours = made_here(array) and not array.flags.writeable
     numbers = array if ours else np.array(as_numbers(array, "X", "feature", names), np.float64, order="C")
     refuse_non_finite(numbers, None, names, allow_missing)
     OURS[id(numbers)] = frozen_array(numbers)
     return numbers
+
+
+def made_here(array: Any) -> bool:
+    """Return whether the very array is one that `as_features` made."""
+    return OURS.get(id(array)) is array
 
 
 def refuse_non_finite(values: NDArray[Any], csr: Any, names: Any, allow_missing: bool) -> None:

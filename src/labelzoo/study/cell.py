@@ -192,6 +192,8 @@ def run_cell(setting: Setting, done: list[Round]) -> Iterator[Round]:
         begin = time.perf_counter()
         queries, choice = next_queries(setting, asked, number)
         seconds = time.perf_counter() - begin
+        if plan.max_seconds is not None and seconds > plan.max_seconds:
+            raise NotRun(f"not run: cost, {seconds:.0f} s to choose one round")
         asked.append(queries)
         yield finished(setting, asked, choice, seconds)
 

@@ -48,6 +48,8 @@ class Plan:
         The learner is refitted every so many rounds for its own predictions and scores.
     num_draws : int
         Posterior draws that a score may read.
+    max_seconds : float or None
+        A cell whose function takes longer than this to choose a round is not run any further.
     score_kernel : str
         How scores that read a kernel choose its length and noise, whatever the learner does: a rule of
         `labelzoo.inference.label_gp.evidence`.
@@ -71,6 +73,7 @@ class Plan:
     evaluators: tuple[str, ...] = EVALUATORS
     refit: int = 1
     num_draws: int = 200
+    max_seconds: float | None = None
     score_kernel: str = "guarded"
     oracle: int = 0
 
