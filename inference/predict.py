@@ -25,7 +25,7 @@ WORK_TABLES = 8
 """Tables (row, labels) that one block of rows is reckoned to need while draws are averaged."""
 
 
-def point_draws(tree: xr.DataTree, num_draws: int | None = None, seed: int = 0) -> dict[str, np.ndarray]:
+def point_draws(tree: xr.DataTree, num_draws: Any = None, seed: int = 0) -> dict[str, np.ndarray]:
     """Return the posterior's sites with chain and draw merged into one leading axis.
 
     Parameters
@@ -39,7 +39,15 @@ def point_draws(tree: xr.DataTree, num_draws: int | None = None, seed: int = 0) 
     -------
     dict of str to ndarray
         (sample, ...) a site.
+
+    Raises
+    ------
+    ValueError
+        If `num_draws` is not a positive integer or None.
     """
+    whole = isinstance(num_draws, int | np.integer) and not isinstance(num_draws, bool)
+    if num_draws is not None and not (whole and num_draws >= 1):
+        raise ValueError(f"num_draws must be None or an integer of at least 1, got {num_draws!r}")
     posterior = tree["posterior"].to_dataset()
     total = posterior.sizes["chain"] * posterior.sizes["draw"]
     keep = slice(None)
@@ -87,7 +95,7 @@ def label_prob(
     tree: xr.DataTree,
     data: Any,
     *,
-    num_draws: int | None = None,
+    num_draws: Any = None,
     max_bytes: int = DEFAULT_MAX_BYTES,
     row_batch: int = 512,
 ) -> xr.DataArray:
@@ -135,7 +143,7 @@ def mean_prob(
     tree: xr.DataTree,
     data: Any,
     *,
-    num_draws: int | None = None,
+    num_draws: Any = None,
     row_batch: int = 512,
     with_sd: bool = False,
     max_bytes: int = WORK_BYTES,
@@ -160,7 +168,7 @@ def mean_blocks(
     tree: xr.DataTree,
     X: Any,
     *,
-    num_draws: int | None = None,
+    num_draws: Any = None,
     row_batch: int = 512,
     max_bytes: int = WORK_BYTES,
 ) -> Iterator[tuple[int, np.ndarray]]:
@@ -174,7 +182,7 @@ def mean_blocks(
 
 
 def predict_topk(
-    tree: xr.DataTree, data: Any, k: int, *, num_draws: int | None = None, max_bytes: int = WORK_BYTES
+    tree: xr.DataTree, data: Any, k: Any, *, num_draws: Any = None, max_bytes: int = WORK_BYTES
 ) -> TopK:
     """Return the `k` labels of each row with the highest posterior mean probability, best first.
 

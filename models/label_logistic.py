@@ -112,11 +112,12 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
 
 
 def _refuse_large(data: Any) -> None:
-    n, wide = data.num_rows, max(data.num_labels, data.num_features + 1)
-    if 8 * n * wide > MAX_DENSE_BYTES:
+    n, num_labels, d = data.num_rows, data.num_labels, data.num_features + 1
+    size = 8 * n * d + 9 * n * num_labels
+    if size > MAX_DENSE_BYTES:
         raise ValueError(
-            f"data: label_logistic works on dense tables, here {n} rows x {data.num_labels} labels and "
-            f"{data.num_features} features: {8 * n * wide / 2**30:.1f} GiB each, above the cap of "
+            f"data: label_logistic works on dense tables, here {n} rows x {num_labels} labels and "
+            f"{data.num_features} features: {size / 2**30:.1f} GiB together, above the cap of "
             f"{MAX_DENSE_BYTES / 2**30:.0f} GiB; pass a subset of rows or labels, or use a model whose cost "
             "follows the positives (bernoulli_poisson_topics)"
         )

@@ -34,11 +34,8 @@ MAX_STEP = 3.0
 AT_REST = 1e-10
 """Where a step of either kind would change no log c^2 by more, a label is at rest whatever the tolerance."""
 
-SLACK = 1e-12
-"""A step whose bound is lower by more, relatively, is not taken."""
-
-LEVEL = 1e-9
-"""Rounding of the bound, relatively: a full step that stays this level can end the ascent."""
+SLACK = 1e-10
+"""Rounding of the bound, relatively: a step that lowers it by more is refused."""
 
 
 class Point(NamedTuple):
@@ -188,8 +185,7 @@ def _step(
     shrunk = newton * jnp.minimum(1.0, reach / jnp.maximum(length, 1e-300))
     tried = look(form, point.log_square + jnp.where(is_plain, plain, shrunk), kappa, observed)
     taken = tried.bound >= point.bound - SLACK * (1.0 + jnp.abs(point.bound))
-    level = tried.bound >= point.bound - LEVEL * (1.0 + jnp.abs(point.bound))
-    full = level & ~is_plain & (length <= reach)
+    full = taken & ~is_plain & (length <= reach)
     settled = full & (jnp.abs(tried.prob - point.prob).max() <= tolerance)
     shorter, longer = 0.25 * jnp.minimum(reach, length), jnp.minimum(2.0 * reach, MAX_STEP)
     reach = jnp.where(is_plain, 4.0 * shortest, jnp.where(taken, longer, shorter))

@@ -109,9 +109,13 @@ def climb_labels(
             total += np.asarray(end.trace)
             resting += bool(end.converged)
             bar.update(task, advance=1, found=f"{counts[-1]} steps")
-    message = f"no probability moves by more than {tolerance:g} a step, in {max(counts)} steps or fewer a label"
+    message = (
+        f"no probability moves by more than {tolerance:g} a step, in {max(counts)} steps or fewer a label"
+    )
     if resting < len(tilt):
-        message = f"stopped at max_iter={max_iter} with {len(tilt) - resting} of {len(tilt)} labels not at rest"
+        message = (
+            f"stopped at max_iter={max_iter} with {len(tilt) - resting} of {len(tilt)} labels not at rest"
+        )
     return Climb(tilt, total[: max(counts) + 1], resting == len(tilt), message, compile_seconds)
 
 

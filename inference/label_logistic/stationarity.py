@@ -1,6 +1,7 @@
 """Where mean field must come to rest: its bound written from the program, and wrong updates that miss it."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,6 +12,9 @@ import numpyro.handlers as handlers
 from labelzoo.inference.checks.programs import Program, Static, join_inputs, split_inputs
 from labelzoo.inference.checks.stationarity import StationarityCase
 from labelzoo.inference.label_logistic import mean_field, streaming_stationarity
+from labelzoo.inference.label_logistic.ascent import ascend
+from labelzoo.inference.label_logistic.climb import first_log_square
+from labelzoo.inference.label_logistic.forms import form_of
 from labelzoo.inference.label_logistic.updates import weights_given_omega
 from labelzoo.inference.polya_gamma import mean
 from labelzoo.models.label_logistic import polya_gamma
@@ -81,6 +85,32 @@ def _iterated(
     return {"mean": factors.mean, "root": jnp.linalg.cholesky(factors.covariance), "tilt": factors.tilt}
 
 
+def newton_fixed_point(
+    inputs: Inputs, by_rows: bool = True, changed: Callable[[Inputs], Mapping[str, Array]] | None = None
+) -> dict[str, Array]:
+    """Climb as the engine does, in the form asked for, and return `objective`'s parameters at rest."""
+    arrays, static = split_inputs({**inputs, **(changed(inputs) if changed else {})})
+    return dict(_climbed(arrays, static=static, by_rows=by_rows))
+
+
+@Program
+def _climbed(arrays: list[Array], *, static: Static, by_rows: bool) -> dict[str, Array]:
+    inputs = join_inputs(arrays, static)
+    observed = jnp.asarray(inputs["observed"]).T
+    kappa = jnp.where(observed, jnp.asarray(inputs["Y"]).T - 0.5, 0.0)
+    form = form_of(inputs["X"], inputs["precision"], by_rows=by_rows)
+    start = first_log_square(inputs["X"], inputs["precision"])
+    ends = jax.lax.map(lambda one: ascend(form, start, *one, 1e-13, max_iter=300), (kappa, observed))
+    law = mean_field.update_weights(ends.tilt.T, inputs)
+    root = jnp.linalg.cholesky(law.covariance_matrix)
+    return {"mean": law.mean, "root": root, "tilt": ends.tilt.T}
+
+
+def _by_rows(change: Callable[[Inputs], Mapping[str, Array]]) -> Callable[[Inputs], dict[str, Array]]:
+    """Return Newton's fixed point on inputs made wrong."""
+    return lambda inputs: newton_fixed_point(inputs, changed=change)
+
+
 def _with(change: Callable[[Inputs], Mapping[str, Array]]) -> Callable[[Inputs], dict[str, Array]]:
     """Return a fixed point of the right updates on inputs made wrong."""
     return lambda inputs: fixed_point({**inputs, **change(inputs)})
@@ -124,6 +154,23 @@ CASES = (
             ("E omega with b = 2", lambda inputs: fixed_point(inputs, sweep=_two_trials)),
             ("tilt without the covariance", lambda inputs: fixed_point(inputs, sweep=_no_spread)),
         ),
+    ),
+    *(
+        StationarityCase(
+            name=f"Jaakkola-Jordan bound where Newton's method rests, by {name}",
+            engine="mean_field",
+            fixed_point=partial(newton_fixed_point, by_rows=name == "rows"),
+            objective=objective,
+            mutants=(
+                ("kappa = y, the 1/2 dropped", _by_rows(lambda inputs: {"Y": np.asarray(inputs["Y"]) + 0.5})),
+                ("intercept's precision wrong", _by_rows(_intercept_wrong)),
+                (
+                    "missing cells read as zeros",
+                    _by_rows(lambda inputs: {"observed": np.ones_like(inputs["observed"])}),
+                ),
+            ),
+        )
+        for name in ("rows", "features")
     ),
     *streaming_stationarity.CASES,
 )

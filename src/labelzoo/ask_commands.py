@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from labelzoo.data_commands import SOURCE_HELP, Json, emitter, told
+from labelzoo.command_options import emit
+from labelzoo.data_commands import SOURCE_HELP, Json, told
 
 Posterior = Annotated[Path, typer.Argument(help="A posterior that 'fit' wrote.", metavar="F.nc")]
 Pool = Annotated[str, typer.Option("--pool", help=SOURCE_HELP + " Rows without labels are candidates.")]
@@ -66,7 +67,7 @@ def ask_command(
         save_questions(questions, out)
     if form is not None:
         write_form(questions, form)
-    emitter()(as_json, ask_payload(questions, table, out, form, messages), ask_text(entry, table, out, form))
+    emit(as_json, ask_payload(questions, table, out, form, messages), ask_text(entry, table, out, form))
 
 
 def read_posterior(path: Path, model: str | None) -> Any:
@@ -175,7 +176,7 @@ def tell_command(
         "rows": result.data.num_rows, "labelled_rows": int((~result.data.unlabelled_rows).sum()),
         "hash": result.data.hash(), "warnings": messages,
     }  # fmt: skip
-    emitter()(as_json, payload, tell_text(result, out))
+    emit(as_json, payload, tell_text(result, out))
 
 
 def tell_text(result: Any, out: Path) -> str:

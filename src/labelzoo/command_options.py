@@ -1,6 +1,7 @@
 """What the verbs of the command line share: options read from text, output checked, results printed."""
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,26 @@ RESERVED = frozenset(
 """Arguments of the functions behind the verbs, which ``--set`` must not reach."""
 
 
+ADVISED = ("labels", "encode", "drop", "xml", "sep", "encoding")
+ADVICE = "; here such options are written --read NAME=VALUE"
+
+
 class BadInput(Exception):
     """What the user gave cannot be used; the message is one line."""
 
 
 def emit(as_json: bool, payload: dict[str, Any], text: str) -> None:
-    """Print the payload as JSON, or the text."""
-    print(json.dumps(payload, ensure_ascii=False, allow_nan=False) if as_json else text)
+    """Print the payload as JSON, or the text; what stdout cannot encode is written as an escape."""
+    coding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    line = json.dumps(payload, ensure_ascii=False, allow_nan=False) if as_json else text
+    try:
+        line.encode(coding)
+    except UnicodeEncodeError:
+        if as_json:
+            line = json.dumps(payload, allow_nan=False)
+        else:
+            line = line.encode(coding, "backslashreplace").decode(coding)
+    print(line)
 
 
 def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
@@ -41,9 +55,13 @@ def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
 
 def load_data(source: str, read: Sequence[str] | None) -> Any:
     """Read data with the options that ``--read`` gives."""
-    from labelzoo.data import load
+    from labelzoo.data import DataError, load
 
-    return load(source, **read_options(read))
+    try:
+        return load(source, **read_options(read))
+    except DataError as error:
+        advised = any(f"{name}=" in error.reason for name in ADVISED)
+        raise BadInput(f"{error}{ADVICE if advised else ''}") from error
 
 
 def read_options(read: Sequence[str] | None) -> dict[str, Any]:

@@ -5,12 +5,14 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from labelzoo.command_options import emit
 
 data_app = typer.Typer(
     help="Look at data, and write it in another format.", no_args_is_help=True, rich_markup_mode=None
@@ -108,20 +110,6 @@ def read(source: str, allow_missing_features: bool, format: str | None, **option
         raise ValueError(spoken(str(error))) from error
 
 
-def show(as_json: bool, payload: dict[str, Any], text: str) -> None:
-    """Print the payload as JSON, or the text; what stdout cannot encode is written as an escape."""
-    coding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    line = json.dumps(payload, ensure_ascii=False, allow_nan=False) if as_json else text
-    try:
-        line.encode(coding)
-    except UnicodeEncodeError:
-        if as_json:
-            line = json.dumps(payload, allow_nan=False)
-        else:
-            line = line.encode(coding, "backslashreplace").decode(coding)
-    print(line)
-
-
 @contextmanager
 def told() -> Iterator[list[str]]:
     """Gather warnings into a list and print each as one line on stderr at the end."""
@@ -160,7 +148,7 @@ def describe(
             encoding=encoding, n_labels=n_labels, n_features=n_features,
         )  # fmt: skip
         summary = {**data.summary(), "label_names": list(data.label_names)}
-    show(as_json, summary, describe_text(summary))
+    emit(as_json, summary, describe_text(summary))
 
 
 @data_app.command("convert")
@@ -203,9 +191,4 @@ def convert(
         "labels": data.num_labels, "positives": data.num_positives, "missing_cells": data.num_missing_cells,
         "warnings": messages,
     }  # fmt: skip
-    show(as_json, payload, f"wrote {target} ({name}): {data}")
-
-
-def emitter() -> Callable[[bool, dict[str, Any], str], None]:
-    """Return the function that prints JSON or text."""
-    return show
+    emit(as_json, payload, f"wrote {target} ({name}): {data}")

@@ -18,10 +18,24 @@ from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
 from labelzoo.data import LabelData
+from labelzoo.estimators.features import filled
 from labelzoo.inference.posterior import INTERCEPT
 
 STEPS = ("impute", "standardise", "max_abs", "tfidf", "intercept")
 """Names that `prepare` knows."""
+
+
+class Impute(SimpleImputer):  # type: ignore[misc]
+    """scikit-learn's `SimpleImputer`, which also fills what a masked array masks."""
+
+    def fit(self, X: Any, y: Any = None) -> "Impute":
+        """Learn what fills the gaps of each column of X (row, feature)."""
+        super().fit(filled(X), y)
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Return X with its gaps filled."""
+        return super().transform(filled(X))
 
 
 class Standardise(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -63,7 +77,7 @@ class Standardise(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _read(self, X: Any, *, reset: bool) -> Any:
         options = {"accept_sparse": "csr", "dtype": np.float64, "ensure_all_finite": "allow-nan"}
-        return validate_data(self, X, reset=reset, **options)
+        return validate_data(self, filled(X), reset=reset, **options)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -108,7 +122,7 @@ class AddIntercept(TransformerMixin, BaseEstimator):
 
     def _read(self, X: Any, *, reset: bool) -> Any:
         options = {"accept_sparse": "csr", "dtype": np.float64, "ensure_all_finite": "allow-nan"}
-        return validate_data(self, X, reset=reset, **options)
+        return validate_data(self, filled(X), reset=reset, **options)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "n_features_in_")
@@ -170,9 +184,7 @@ def _step(step: Any, strategy: str, add_indicator: bool) -> tuple[str, Any]:
             raise ValueError(f"a step must be a name or a transformer, got {step!r}")
         return type(step).__name__.lower(), step
     known = {
-        "impute": lambda: SimpleImputer(
-            strategy=strategy, add_indicator=add_indicator, keep_empty_features=True
-        ),
+        "impute": lambda: Impute(strategy=strategy, add_indicator=add_indicator, keep_empty_features=True),
         "standardise": Standardise,
         "max_abs": MaxAbsScaler,
         "tfidf": TfidfTransformer,

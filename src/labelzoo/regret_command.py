@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from labelzoo.data_commands import SOURCE_HELP, emitter
+from labelzoo.command_options import emit
+from labelzoo.data_commands import SOURCE_HELP
 
 Names = str | None
 
@@ -56,7 +57,7 @@ def regret(
         model, data, out, command=command_line(model, data, out, chosen, settings), say=_say,
         **chosen, **parse_settings(settings),
     )  # fmt: skip
-    emitter()(as_json, result.payload, f"{result.text}\nwrote {', '.join(result.payload['files'])}")
+    emit(as_json, result.payload, f"{result.text}\nwrote {', '.join(result.payload['files'])}")
     raise typer.Exit(0 if result.judged else 1)
 
 

@@ -37,6 +37,40 @@ def test_only_regular_files_are_read_and_written(tmp_path: Path, suffix: str, li
         assert sorted(tmp_path.iterdir()) == before
 
 
+def test_files_that_are_found_beside_or_within_are_regular_too(tmp_path: Path) -> None:
+    (tmp_path / "f").mkdir()
+    (tmp_path / "f" / "a.arff").symlink_to("/dev/null")
+    save_data(table(), tmp_path / "t.arff")
+    (tmp_path / "l.xml").symlink_to("/dev/null")
+    for source, options in ((tmp_path / "f", {}), (tmp_path / "t.arff", {"xml": tmp_path / "l.xml"})):
+        with pytest.raises(DataError, match="cannot be read: it is a device"):
+            load(source, **options)
+
+
+def test_a_list_that_cannot_come_leaves_the_new_file_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_data(table(("b", "c")), tmp_path / "t.arff")
+    (tmp_path / "t.xml").chmod(0o600)
+    real, fails = os.replace, [True]
+
+    def fail(source: Any, target: Any) -> None:
+        if fails and str(target).endswith(".xml"):
+            raise OSError("disk full")
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(ValueError, match="t.xml.*disk full"):
+        save_data(table(), tmp_path / "t.arff")
+    assert [path.name for path in tmp_path.iterdir()] == ["t.arff"]
+    assert load(tmp_path / "t.arff").hash() == table().hash()
+    fails.clear()
+    save_data(table(), tmp_path / "t.arff")
+    (tmp_path / "t.xml").chmod(0o600)
+    save_data(table(("c", "d")), tmp_path / "t.arff")
+    assert (tmp_path / "t.xml").stat().st_mode & 0o777 == 0o600
+
+
 @pytest.mark.filterwarnings("ignore:.*cannot hold")
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_mode_and_link_stay(tmp_path: Path, suffix: str) -> None:

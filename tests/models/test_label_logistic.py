@@ -101,7 +101,7 @@ def test_large_tables_are_refused_before_they_are_made() -> None:
     n = 100_000
     data = LabelData(np.zeros((n, 1)), sparse.csr_array((n, 50_000), dtype=np.int8))
     with pytest.raises(
-        ValueError, match=r"100000 rows x 50000 labels .* 37.3 GiB each, above the cap of 2 GiB"
+        ValueError, match=r"100000 rows x 50000 labels .* 41.9 GiB together, above the cap of 2 GiB"
     ):
         spec.prepare(data, settings())
 

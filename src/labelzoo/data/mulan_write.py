@@ -68,21 +68,23 @@ def write_arff(data: LabelData, path: str | os.PathLike[str], *, force: bool = F
         with text_writer(arff_part, target.suffix) as text:
             for line in arff_lines(data, stem.name):
                 text.write(line + "\n")
-        if existing_mode(listing) is not None and listing.read_bytes() == contents:
+        mode = existing_mode(listing)
+        if mode is not None and listing.read_bytes() == contents:
             put_in_place(arff_part, target)
             return
         with taken_away(listing):
             put_in_place(arff_part, target)
-            with named_errors(listing):
-                put_in_place(xml_part, listing)
+        with named_errors(listing):
+            if mode is not None:
+                xml_part.chmod(mode)
+            put_in_place(xml_part, listing)
 
 
 @contextmanager
 def taken_away(listing: Path) -> Iterator[None]:
-    """Rename the old list of labels out of the way; it comes back where the block fails."""
+    """Take the old list of labels away; it comes back where the block fails, as its ARFF stays."""
     old = listing.resolve()
-    mode = existing_mode(listing)
-    if mode is None:
+    if existing_mode(listing) is None:
         yield
         return
     aside = old.with_name(f".{old.stem[:60]}.{uuid.uuid4().hex}.old")
@@ -92,7 +94,6 @@ def taken_away(listing: Path) -> Iterator[None]:
     except BaseException:
         os.replace(aside, old)
         raise
-    old.chmod(mode)
     aside.unlink()
 
 

@@ -20,8 +20,9 @@ def read_features(estimator: Any, X: Any, *, reset: bool) -> Any:
         For NaN and infinite values, with the columns; for another number, other names or another order of
         columns than in `fit`.
     """
+    masked = isinstance(X, np.ma.MaskedArray) and bool(np.ma.getmaskarray(X).any())
     array = validate_data(
-        estimator, X, reset=reset, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False
+        estimator, filled(X), reset=reset, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False
     )
     values = array.data if sparse.issparse(array) else array
     if np.isfinite(values).all():
@@ -29,7 +30,15 @@ def read_features(estimator: Any, X: Any, *, reset: bool) -> Any:
     names = getattr(estimator, "feature_names_in_", None)
     if np.isinf(values).any():
         raise ValueError("X has infinite values (inf): clip or drop them")
-    raise ValueError(f"X has {nan_columns(array, names)}: {IMPUTE}")
+    way_out = IMPUTE + ", which reads masked values as missing" if masked else IMPUTE
+    raise ValueError(f"X has {nan_columns(array, names)}: {way_out}")
+
+
+def filled(values: Any) -> Any:
+    """Return a masked array as floats with NaN where it is masked, and anything else as it is."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
+        return values.astype(float).filled(np.nan)
+    return values
 
 
 def seed_of(random_state: Any) -> int:
@@ -43,8 +52,10 @@ def seed_of(random_state: Any) -> int:
         return int(random_state.randint(2**31 - 1))
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31))
-    if isinstance(random_state, int | np.integer) and random_state >= 0:
+    whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
+    if whole and 0 <= random_state < 2**32:
         return int(random_state)
     raise ValueError(
-        f"random_state must be None, an integer of at least 0, or a generator, got {random_state!r}"
+        "random_state must be None, an integer from 0 to 2**32 - 1, or a generator of NumPy, "
+        f"got {random_state!r}"
     )

@@ -49,6 +49,8 @@ def cut_points(threshold: Any, label_names: Any) -> np.ndarray:
             raise ValueError(f"threshold {what}")
         threshold = [given[name] for name in names]
     try:
+        if np.asarray(threshold).dtype.kind in "US":
+            raise ValueError
         cut = np.asarray(threshold, float)
     except (TypeError, ValueError):
         raise ValueError(f"threshold must be a number, or one a label, got {threshold!r}") from None

@@ -7,9 +7,11 @@ from scipy import sparse
 from sklearn.utils.multiclass import type_of_target
 
 from labelzoo.data import LabelData
+from labelzoo.data.build import refuse_other_rows
 from labelzoo.data.convert import dense_array, frame_columns, frame_rows, is_frame, is_missing
 from labelzoo.data.missing import missing_from_cells
 from labelzoo.data.validate import checked_names, listed, refuse_duplicates
+from labelzoo.estimators.features import filled
 
 
 class Target(NamedTuple):
@@ -53,6 +55,7 @@ def read_target(Y: Any, classes: Any = None) -> Target:
         raise ValueError("LabelClassifier requires y to be passed, but the target y is None")
     if is_frame(Y):
         return Target(Y, frame_columns(Y), frame_rows(Y), None, False)
+    Y = filled(Y)
     if sparse.issparse(Y):
         return Target(Y, None, None, None, True)
     values = dense_array(Y, "Y")
@@ -61,6 +64,20 @@ def read_target(Y: Any, classes: Any = None) -> Target:
     table, found = _two_classes(values, classes)
     name = getattr(Y, "name", None)
     return Target(table, None if name is None else [str(name)], frame_rows_of(Y), found, False)
+
+
+def refuse_other_index(X: Any, Y: Any) -> None:
+    """Raise ValueError where X and Y, frames or a series, name their rows differently: nothing is aligned."""
+    if all(hasattr(getattr(one, "index", None), "equals") for one in (X, Y)):
+        refuse_other_rows(X, Y)
+
+
+def explained(error: ValueError) -> ValueError:
+    """Return the error about a label that is neither 0, 1 nor NaN, with its usual cause in scikit-learn."""
+    return ValueError(
+        f"{error}. (If this came from cross_val_predict(method='predict_proba'): scikit-learn recodes y "
+        "there, gaps to a third class; loop over the folds instead)"
+    )
 
 
 def frame_rows_of(value: Any) -> list[str] | None:
@@ -109,10 +126,12 @@ def with_label_names(data: LabelData, label_names: Any, *, named: bool) -> Label
     Raises
     ------
     ValueError
-        If `label_names` repeats a name or lacks a column of `data`, or if it is longer than a table whose
+        If `label_names` is no list, repeats a name or lacks a column of `data`, or if it is longer than a table whose
         columns have no names of their own.
     """
-    wanted = checked_names(label_names, len(list(label_names)), "label_names", "labels", "label")
+    if not hasattr(label_names, "__len__"):
+        raise ValueError(f"label_names must be a list of names, got {label_names!r}")
+    wanted = checked_names(label_names, len(label_names), "label_names", "labels", "label")
     refuse_duplicates(wanted, "label_names")
     if not named:
         if len(wanted) != data.num_labels:

@@ -7,7 +7,6 @@ from scipy.sparse import csr_array, issparse
 
 from labelzoo.data.metrics import averages
 from labelzoo.data.metrics.averages import Floats, Ints
-from labelzoo.data.metrics.names import same_names
 from labelzoo.data.metrics.observed import among
 from labelzoo.data.metrics.topk import TopK, ranked_entries
 from labelzoo.data.metrics.truth import Table, Truth, as_truth, dense_table
@@ -65,7 +64,6 @@ def find_places(Y_true: Any, scores: Any, k: int, observed: Any = None, missing:
     """
     if not isinstance(scores, TopK) and not issparse(scores):
         return dense_places(dense_table(Y_true, scores, observed, missing), k)
-    same_names(Y_true=Y_true, scores=scores, observed=observed)
     truth = as_truth(Y_true, observed, missing)
     if truth.Y.shape != scores.shape:
         raise ValueError(
