@@ -334,6 +334,8 @@ def test_the_best_labels_of_each_row() -> None:
 def test_large_results_are_refused_before_they_are_made() -> None:
     X, Y = table()
     fitted = toy().fit(X, Y)
+    with pytest.raises(ValueError, match="decision_function of 30 rows x 3 labels .* use predict_topk"):
+        fitted.decision_function(X, max_bytes=100)
     with pytest.raises(ValueError, match="use predict_topk"):
         fitted.predict_proba(X, max_bytes=100)
     with pytest.raises(ValueError, match="above max_bytes"):

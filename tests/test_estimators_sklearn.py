@@ -221,7 +221,7 @@ def test_streaming_in_one_batch_is_mean_field() -> None:
     Y = Y.astype(float)
     Y[3:6, 1] = np.nan
     whole = logistic(tolerance=1e-12).fit(X, Y)
-    one = logistic(engine="streaming", tolerance=1e-12).partial_fit(X, Y)
+    one = logistic(engine="streaming", tolerance=0.0).partial_fit(X, Y)
     np.testing.assert_allclose(one.predict_samples(X), whole.predict_samples(X), rtol=1e-6)
     a, b = (c.trace_["optimization"]["objective"].values[-1] for c in (one, whole))
     assert a == pytest.approx(b, rel=1e-10)
@@ -231,14 +231,18 @@ def test_streaming_batches_follow_the_hand_made_sequence_and_tighten() -> None:
     X, Y = table()
     entry = registry.get("label_logistic")
     batches = logistic(engine="streaming", num_samples=2000, tolerance=1e-13)
-    prior, sweep = None, jax.jit(streaming.sweep)
+    prior = None
+
+    @jax.jit
+    def rest(factors: Any, inputs: Any, before: Any) -> Any:
+        return jax.lax.scan(lambda at, _: (streaming.sweep(at, inputs, before), None), factors, length=200)
+
     for rows in (slice(0, 20), slice(20, 40), slice(40, 60)):
         batches.partial_fit(X[rows], Y[rows])
         inputs = entry.spec.prepare(LabelData(X[rows], Y[rows]), entry.spec.settings)
         before = streaming.first_prior(inputs) if prior is None else prior
         factors = streaming.start(inputs, before)
-        for _ in range(200):
-            factors = sweep(factors, inputs, before)
+        factors, _ = rest(factors, inputs, before)
         law = streaming.update_weights(factors.tilt, inputs, before)
         prior = streaming.Prior(law.potential, law.precision)
         gained = np.linalg.eigvalsh(np.asarray(law.precision - before.precision))

@@ -57,7 +57,7 @@ class Climb(NamedTuple):
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Keep BLAS to one thread: at these sizes its threads wait for each other, for seconds on a busy machine."""
+    """Keep BLAS to one thread: at these sizes its threads wait for each other, long on a busy machine."""
     with threadpool_limits(1, user_api="blas"):
         yield
 
@@ -98,14 +98,16 @@ def climb_labels(
     run = _ascend.lower(*given, max_iter=max_iter).compile()
     compile_seconds = time.perf_counter() - begin
     tilt, total = np.zeros(rows.kappa.shape), np.zeros(max_iter + 1)
-    counts, resting = [], 0
+    counts: list[int] = []
+    resting = 0
     columns = (*Progress.get_default_columns(), TextColumn("{task.fields[found]}"))
     with Progress(*columns, console=Console(stderr=True), disable=not progress, transient=True) as bar:
         task = bar.add_task("mean field, labels", total=len(tilt), found="")
         for label in range(len(tilt)):
             end = run(form, start, rows.kappa[label], rows.observed[label], tolerance)
             _refuse_not_finite(label, np.asarray(end.trace))
-            tilt[label], counts = np.asarray(end.tilt), [*counts, int(end.count)]
+            tilt[label] = np.asarray(end.tilt)
+            counts.append(int(end.count))
             total += np.asarray(end.trace)
             resting += bool(end.converged)
             bar.update(task, advance=1, found=f"{counts[-1]} steps")

@@ -74,7 +74,7 @@ def psi_given_omega(form: Form, omega: Array, kappa: Array) -> Psi:
         half = solve_triangular(factor, scaled, lower=True)
         mean = form.gram @ kappa - half.T @ (half @ kappa)
         variance = jnp.diagonal(form.gram) - (half**2).sum(axis=0)
-        log_prior = 0.0
+        log_prior = jnp.zeros(())
     else:
         X, tau = form
         factor = jnp.linalg.cholesky(jnp.diag(tau) + (X * omega[:, None]).T @ X)

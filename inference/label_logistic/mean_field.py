@@ -29,7 +29,7 @@ Inputs = Mapping[str, Any]
 
 OPTIONS: dict[str, Any] = {"max_iter": 300, "tolerance": 1e-6, "num_samples": 1000, "khat_samples": 1000}
 
-"""`tolerance` is of probabilities: 1e-6 is two steps beyond 1e-4, since Newton's method doubles the digits."""
+"""`tolerance` is of probabilities: 1e-6 is a step or two beyond 1e-4, as Newton's method doubles digits."""
 
 MAX_ITER = 100_000
 """Most steps that can be asked for: their trace is kept."""
@@ -134,7 +134,7 @@ def run_mean_field(
     num_samples: Any = OPTIONS["num_samples"],
     khat_samples: Any = OPTIONS["khat_samples"],
 ) -> EngineResult:
-    """Climb to where coordinate ascent rests, by Newton's method on the tilts of one label after another; draw.
+    """Climb to where coordinate ascent rests, by Newton's method on each label's tilts; then draw.
 
     Cost: labels x iterations (about a dozen) x (rows features^2 + features^3), or x rows^3 where there are
     fewer rows than features. Memory: X, the tables (row, labels), and the draws (sample, labels, feature).
@@ -163,7 +163,7 @@ def run_mean_field(
     rows = labels_first(inputs)
     form = form_of(rows.X, inputs["precision"])
     begin = time.perf_counter()
-    limits = {"max_iter": int(max_iter), "tolerance": float(tolerance), "progress": progress}
+    limits: dict[str, Any] = {"max_iter": int(max_iter), "tolerance": float(tolerance), "progress": progress}
     with one_blas_thread():
         climb = climb_labels(form, rows, inputs["precision"], **limits)
         draw_key, khat_key = jax.random.split(rng_key)

@@ -100,7 +100,9 @@ def _climbed(arrays: list[Array], *, static: Static, by_rows: bool) -> dict[str,
     kappa = jnp.where(observed, jnp.asarray(inputs["Y"]).T - 0.5, 0.0)
     form = form_of(inputs["X"], inputs["precision"], by_rows=by_rows)
     start = first_log_square(inputs["X"], inputs["precision"])
-    ends = jax.lax.map(lambda one: ascend(form, start, *one, 1e-13, max_iter=300), (kappa, observed))
+    ends = jax.lax.map(
+        lambda one: ascend(form, start, one[0], one[1], 1e-13, max_iter=300), (kappa, observed)
+    )
     law = mean_field.update_weights(ends.tilt.T, inputs)
     root = jnp.linalg.cholesky(law.covariance_matrix)
     return {"mean": law.mean, "root": root, "tilt": ends.tilt.T}

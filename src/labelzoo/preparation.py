@@ -25,7 +25,7 @@ STEPS = ("impute", "standardise", "max_abs", "tfidf", "intercept")
 """Names that `prepare` knows."""
 
 
-class Impute(SimpleImputer):  # type: ignore[misc]
+class Impute(SimpleImputer):
     """scikit-learn's `SimpleImputer`, which also fills what a masked array masks."""
 
     def fit(self, X: Any, y: Any = None) -> "Impute":

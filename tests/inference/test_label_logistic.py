@@ -65,12 +65,12 @@ def test_gibbs_has_the_moments_of_quadrature() -> None:
     )
     w = tree["posterior"]["weights"].values[..., 0]
     for label in range(3):
-        for name, draws, truth in (
+        for name, values, truth in (
             ("mean", w[..., label], mean[label]),
             ("variance", (w[..., label] - mean[label]) ** 2, variance[label]),
         ):
-            error = draws.std() / np.sqrt(float(az.ess(draws)))
-            z = (draws.mean() - truth) / error
+            error = values.std() / np.sqrt(float(az.ess(values)))
+            z = (values.mean() - truth) / error
             assert abs(z) < 5, f"{name} of label {label}: z = {z:.2f} at seed {seed}, s.e. {error:.2g}"
 
 
@@ -285,7 +285,10 @@ def test_a_bound_that_is_not_finite_and_large_tables_are_named() -> None:
             fit(MODEL, wide, engine)
 
 
-def test_progress_names_labels_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_names_labels_on_stderr(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as if stderr were a terminal
     fit(MODEL, masked_data(), "mean_field", num_samples=5, khat_samples=0)
     assert capsys.readouterr().err == ""
     fit(MODEL, masked_data(), "mean_field", num_samples=5, khat_samples=0, progress=True)

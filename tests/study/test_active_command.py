@@ -63,6 +63,7 @@ def test_json_and_files(source: Path, capsys: Any) -> None:
     assert not re.search(r"(src|href)\s*=\s*[\"']?(https?:)?//", page) and "<script" not in page
 
 
+@pytest.mark.slow
 def test_resume_extends_and_the_printed_command_makes_the_same(source: Path, capsys: Any) -> None:
     assert labelzoo(arguments(source, acquire="k_center,random")) == 0
     assert "Judged by the learner itself, against random:" in capsys.readouterr().out

@@ -18,6 +18,7 @@ from tests.study.small import results, run_here, small_data, small_plan, whole_s
 DATA = small_data()
 
 
+@pytest.mark.slow
 def test_processes_and_global_randomness_change_nothing(tmp_path: Path) -> None:
     plan = small_plan(DATA, rounds=1, seeds=(0,))
     for count in (1, 2):

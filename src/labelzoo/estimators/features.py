@@ -37,7 +37,7 @@ def read_features(estimator: Any, X: Any, *, reset: bool) -> Any:
 def filled(values: Any) -> Any:
     """Return a masked array as floats with NaN where it is masked, and anything else as it is."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
-        return values.astype(float).filled(np.nan)
+        return np.ma.filled(values.astype(float), np.nan)
     return values
 
 

@@ -126,8 +126,8 @@ def with_label_names(data: LabelData, label_names: Any, *, named: bool) -> Label
     Raises
     ------
     ValueError
-        If `label_names` is no list, repeats a name or lacks a column of `data`, or if it is longer than a table whose
-        columns have no names of their own.
+        If `label_names` is no list, repeats a name, lacks a column of `data`, or is longer than a table
+        whose columns have no names of their own.
     """
     if not hasattr(label_names, "__len__"):
         raise ValueError(f"label_names must be a list of names, got {label_names!r}")
