@@ -7,6 +7,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,15 @@ def test_a_damaged_database_is_refused(source: Path, capsys: Any) -> None:
     assert "damaged" in capsys.readouterr().err
 
 
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """A shell that starts the tests in the background has them ignore SIGINT: hear it for one test."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_says_how_to_go_on(source: Path, capsys: Any, monkeypatch: Any, number: int) -> None:
     def stopped(plan: Any, data: Any, out: Path, cells: Any, *_: Any) -> None:
