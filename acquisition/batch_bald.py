@@ -265,8 +265,7 @@ ENTRIES = (
         "an upper bound",
         cost="a pick: S N 2^(b L) multiplications while 2^(b L) <= 4096, then 1000 S N 2^L",
         helps="over bald in a batch: does not buy the same row twice; like bald it asks about the "
-        "parameters, not "
-        "about predictions, and bald lost to random in most measured cells",
+        "parameters, not about predictions",
         source="Kirsch et al. 2019, section 3 and algorithm 1",
         score=_score,
         choose=_choose,

@@ -201,8 +201,7 @@ ENTRIES = (
         needs=("mean_probs",),
         bias="from S draws low by Var(p) / (2 S pbar (1 - pbar)) a label; no Monte Carlo error otherwise",
         cost="S N L additions and N L logarithms",
-        helps="a baseline: on four of five measured data sets it lost to random; it asks noisy rows "
-        "again and again",
+        helps="a baseline that asks noisy rows again and again; seldom better than random",
         source="Settles 2009, section 3.1, per label",
         score=lambda problem: entropy(_mean_of(problem)),
     ),
@@ -224,8 +223,7 @@ ENTRIES = (
         needs=("probs",),
         bias="low by about Var(p) / (2 S pbar (1 - pbar)) a label; ignores that labels repeat each other",
         cost="2 S N L logarithms, in blocks of rows",
-        helps="rarely: below random on four of five measured data sets, slightly above on one with rare "
-        "labels",
+        helps="rarely: it asks about the parameters, not about predictions; most with rare labels",
         source="Houlsby et al. 2011, equation 2, per label",
         score=lambda problem: bald(problem.need("probs", by="bald")),
     ),
