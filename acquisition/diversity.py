@@ -225,7 +225,7 @@ ENTRIES = (
         needs=("X_pool", "kernel"),
         bias="none given the kernel; labels are not read, so it asks for outliers",
         cost="labelled^3 / 3 + pool labelled^2, then pool (labelled + batch + features) a pick",
-        helps="finding rare labels in text; below random on emotions, scene and yeast",
+        helps="finding rare labels, which sit in outlying rows; otherwise outliers say little about other rows",
         source="MacKay (1992), active learning by largest posterior variance",
     ),
     _entry(
@@ -236,7 +236,7 @@ ENTRIES = (
         needs=("X_pool",),
         bias="covering radius at most twice the optimum; it asks for outliers",
         cost="pool (labelled + batch) features; memory pool",
-        helps="covering clean text or image features; below random on emotions, scene and yeast",
+        helps="covering clean features evenly; with noisy ones it asks outliers",
         source="Gonzalez (1985); Sener and Savarese (2018)",
     ),
     _entry(
@@ -247,7 +247,7 @@ ENTRIES = (
         needs=("X_pool",),
         bias="as k_center inside the 10 x batch most uncertain rows",
         cost="the filter, then 10 batch (labelled + batch) features",
-        helps="keeping near copies out of a batch; what it asks is still the uncertain, mostly below random",
+        helps="keeping near copies out of a batch; what it asks is still the uncertain",
         source="Wei, Iyer and Bilmes (2015), filter then diversify; farthest first inside",
     ),
     _entry(
@@ -258,7 +258,7 @@ ENTRIES = (
         needs=("X_pool",),
         bias="one start of k-means by seed; the labelled rows are not read",
         cost="pool batch features an iteration, 100 at most",
-        helps="often: typical rows; at or above random on emotions, scene, medical, enron, not yeast",
+        helps="as a cheap spread of typical rows that reads no label",
         source="Zhdanov (2019), k-means batches, unweighted",
     ),
     _entry(

@@ -102,9 +102,8 @@ ENTRIES = (
         "sqrt(S), so "
         "200 draws or more (fewer warn)",
         cost="per pick 4 S^2 N L flops and N systems of size min(L, S); S N L numbers in memory",
-        helps="with draws from MCMC or a variational posterior: level with random on the pool alone, "
-        "above it when "
-        "the rows to be predicted are the targets; label correlation included",
+        helps="with draws from MCMC or a variational posterior and known rows to predict; label correlation "
+        "included",
         source="Cohn et al. 1996, section 3, by the square-root filter of Evensen 2003",
         score=_score,
         choose=_choose,

@@ -142,7 +142,7 @@ def _audi(name: str, diversity: str, words: str) -> Acquisition:
         bias=f"{words}; 2 q - 1 against 0 in place of the paper's label ranking with a dummy label",
         cost="pool labels a batch, after one fit a label without mean_probs; meant for one label a refit, "
         f"so refused above {MOST_LABELS} labels",
-        helps="no evidence of a gain over random; asks rows whose number of predicted labels is odd",
+        helps="a baseline: asks rows whose number of predicted labels is odd",
         source="Huang and Zhou (2013)",
         score=score,
         choose=partial(choose_audi, name=name, diversity=diversity),
