@@ -225,7 +225,7 @@ ENTRIES = (
         needs=("X_pool", "kernel"),
         bias="none given the kernel; labels are not read, so it asks for outliers",
         cost="labelled^3 / 3 + pool labelled^2, then pool (labelled + batch + features) a pick",
-        helps="finding rare labels, which sit in outlying rows; otherwise outliers say little about other rows",
+        helps="finding rare labels in outlying rows; outliers say little about other rows",
         source="MacKay (1992), active learning by largest posterior variance",
     ),
     _entry(

@@ -2,8 +2,8 @@
 
 ``python benchmarks/mean_field.py`` fits the training parts of emotions and medical with 100 draws and prints
 seconds (compilation included) and iterations, then, for several tolerances, the most iterations of a label
-and the largest error that is left in a probability at the training rows, against a fit with tolerance 1e-12. Data
-are read from LABELZOO_DATA (default ../shared/data).
+and the largest error that is left in a probability at the training rows, against a fit with tolerance 1e-12.
+Data are read from LABELZOO_DATA (default ../shared/data).
 """
 
 import os

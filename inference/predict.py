@@ -13,6 +13,7 @@ import xarray as xr
 from scipy import sparse
 
 from labelzoo.data.metrics import TopK, top_k
+from labelzoo.data.plain import checked_sparse
 from labelzoo.models import registry
 
 DEFAULT_MAX_BYTES = 2**30
@@ -74,7 +75,7 @@ def features_of(tree: xr.DataTree, data: Any) -> Any:
         If the number or the names of the features differ from those of the training rows.
     """
     X = getattr(data, "X", data)
-    X = X if sparse.issparse(X) else np.asarray(X, float)
+    X = checked_sparse(X, "X") if sparse.issparse(X) else np.asarray(X, float)
     expected = int(tree.attrs["num_features"])
     if X.ndim != 2 or X.shape[1] != expected:
         raise ValueError(f"X has shape {X.shape}, the posterior was fitted on {expected} features")

@@ -336,7 +336,7 @@ def test_read_says_how_data_are_read(capsys: pytest.CaptureFixture[str], tmp_pat
     table = tmp_path / "films.csv"
     lines = ["id,length,drama,comedy", *(f"f{i},{i % 7},{i % 2},{(i // 2) % 2}" for i in range(20))]
     table.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    read = ["--read", "labels=-2", "--read", "drop=id"]
+    read = ["--read", "labels=drama,comedy", "--read", "drop=id"]
     out = tmp_path / "f.nc"
     fit = ["fit", "label_gp", "--data", str(table), "--engine", "conjugate", "--out", str(out)]
     assert call(capsys, *fit, *read)[0] == 0

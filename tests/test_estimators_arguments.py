@@ -11,6 +11,7 @@ import pytest
 from scipy import sparse
 
 from labelzoo.estimators import LabelClassifier
+from labelzoo.inference.predict import mean_prob
 from labelzoo.models import registry
 from labelzoo.preparation import prepare
 
@@ -125,3 +126,22 @@ def test_the_score_makes_no_table_of_rows_and_labels() -> None:
     expected = np.where(Y.toarray() > 0, np.log(probs), np.log1p(-probs)).sum(axis=1).mean()
     assert found == pytest.approx(expected, rel=1e-10)
     assert peak < 8 * 512 * labels * 10, f"{peak / 1e6:.0f} MB"
+
+
+@pytest.mark.parametrize("place", [50, -1, 2 * 10**9])
+@pytest.mark.parametrize(
+    "verb", ["fit", "predict", "predict_proba", "predict_topk", "predict_samples", "mean_prob"]
+)
+def test_sparse_rows_that_point_outside_are_refused(verb: str, place: int) -> None:
+    """SciPy reads and writes wherever the stored positions say."""
+    X, Y = table()
+    fitted = toy().fit(sparse.csr_array(X.to_numpy()), Y)
+    rows = sparse.csr_array(np.eye(len(X), 3))
+    rows.indices[0] = place
+    calls = {
+        "fit": lambda: toy().fit(rows, Y),
+        "predict_topk": lambda: fitted.predict_topk(rows, 2),
+        "mean_prob": lambda: mean_prob(fitted.trace_, rows),
+    }
+    with pytest.raises(ValueError, match="X is no valid sparse matrix: columns outside 0..2"):
+        calls.get(verb, lambda: getattr(fitted, verb)(rows))()

@@ -76,6 +76,11 @@ def read_options(read: Sequence[str] | None) -> dict[str, Any]:
             continue
         if name in options:
             raise BadInput(f"--read {name}=: given twice")
+        if name == "labels":
+            from labelzoo.data_commands import labels_rule
+
+            options[name] = labels_rule(text)
+            continue
         try:
             options[name] = json.loads(text)
         except json.JSONDecodeError:

@@ -5,11 +5,12 @@ from itertools import permutations
 
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from labelzoo.data import metrics
+from labelzoo.data import LabelData, metrics
 from labelzoo.data.metrics import averages
 
 NAN = np.nan
@@ -211,3 +212,22 @@ def test_clip_and_bins_are_checked() -> None:
         metrics.log_score([[1]], [[0.5]], clip=0.0)
     with pytest.raises(ValueError, match="bins must be at least 1"):
         metrics.expected_calibration_error([[1]], [[0.5]], bins=0)
+
+
+def test_a_part_of_a_table_and_its_own_names_go_together() -> None:
+    whole = LabelData(np.eye(6), np.eye(6)[:, :3], label_names=["a", "b", "c"])
+    part = whole.subset(rows=[4, 1, 0])
+    probs = np.full((3, 3), 0.5)
+    for index in (part.example_names, [4, 1, 0]):
+        frame = pd.DataFrame(probs, columns=part.label_names, index=list(index))
+        assert np.isfinite(metrics.log_score(part, frame).value)
+    with pytest.raises(ValueError, match="differ in their rows"):
+        metrics.log_score(
+            part, pd.DataFrame(probs, columns=part.label_names, index=["row 4", "row 0", "row 1"])
+        )
+
+
+def test_names_that_end_alike_are_not_alike() -> None:
+    films = LabelData(np.eye(2), np.eye(2), example_names=["film7", "film8"])
+    with pytest.raises(ValueError, match="differ in their rows"):
+        metrics.log_score(films, pd.DataFrame(np.full((2, 2), 0.5), index=["tape7", "tape8"]))

@@ -6,6 +6,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import validate_data
 
+from labelzoo.data.plain import checked_sparse
 from labelzoo.models.spec import nan_columns
 
 IMPUTE = "impute them first, say make_pipeline(labelzoo.preparation.prepare('impute'), classifier)"
@@ -20,6 +21,8 @@ def read_features(estimator: Any, X: Any, *, reset: bool) -> Any:
         For NaN and infinite values, with the columns; for another number, other names or another order of
         columns than in `fit`.
     """
+    if sparse.issparse(X):
+        checked_sparse(X, "X")  # before anything converts it: SciPy trusts its positions
     masked = isinstance(X, np.ma.MaskedArray) and bool(np.ma.getmaskarray(X).any())
     array = validate_data(
         estimator, filled(X), reset=reset, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False

@@ -47,17 +47,18 @@ def names_of(table: Any) -> Names:
     if isinstance(table, LabelData):
         return Names(shown(table.example_names, "row "), shown(table.label_names, "label "))
     if is_frame(table):
-        return Names(shown(table.index), shown(table.columns))
+        return Names(shown(table.index, "row "), shown(table.columns, "label "))
     if hasattr(table, "index") and hasattr(table, "to_frame"):
-        return Names(None, shown(table.index))
+        return Names(None, shown(table.index, "label "))
     thresholds = getattr(table, "thresholds", None)
     return Names(None, None) if thresholds is None else names_of(thresholds)
 
 
-def shown(names: Any, default: str = "") -> tuple[str, ...]:
-    """Return names as text; ``"row 7"``, a default name, is the number 7."""
-    texts = (str(name) for name in names)
-    return tuple(text[len(default) :] if text[len(default) :].isdecimal() else text for text in texts)
+def shown(names: Any, default: str) -> tuple[str, ...]:
+    """Return names as text; a default name, ``"row 7"``, is the number 7 whoever carries it."""
+    texts = [str(name) for name in names]
+    numbers = [text.removeprefix(default) for text in texts]
+    return tuple(number if number.isdecimal() else text for number, text in zip(numbers, texts, strict=True))
 
 
 def refuse_others(a: Any, b: Any, what: str) -> None:
