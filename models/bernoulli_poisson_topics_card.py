@@ -19,7 +19,7 @@ Array = Any
 
 
 SETTINGS: dict[str, Any] = {
-    "num_topics": 10,
+    "num_topics": None,
     "topic_concentration": None,
     "shape": None,
     "shape_prior": (2.0, 2.0),
@@ -30,10 +30,11 @@ SETTINGS: dict[str, Any] = {
     "standardize": None,
     "scale_rows": True,
 }
-"""Defaults: topic_concentration None means min(.01, 1 / labels); shape None means drawn from its prior;
-prior_scale is the prior standard deviation of the linear predictor; precision_prior (a, b) learns one
-precision a feature (ARD); standardize None centres and scales dense features unless they are all 0 or 1,
-and leaves sparse ones alone; scale_rows then gives every row unit length."""
+"""Defaults: num_topics None means min(10, labels); topic_concentration None means min(.01, 1 / labels);
+shape None means drawn from its prior; prior_scale is the prior standard deviation of the linear predictor;
+precision_prior (a, b) learns one precision a feature (ARD); standardize None centres and scales dense
+features unless they are all 0 or 1, and leaves sparse ones alone; scale_rows then gives every row unit
+length."""
 
 
 def design_matrix(
@@ -76,13 +77,13 @@ def prepare(
     X = design_matrix(jnp.asarray(raw), mean=mean, scale=scale, **options)
     positives, negatives = list_cells(data)
     eta = settings["topic_concentration"]
-    learned = settings["precision_prior"]
+    topics, learned = settings["num_topics"], settings["precision_prior"]
     return {
         "X": X,
         "positives": jax.tree.map(jnp.asarray, positives),
         "negatives": jax.tree.map(jnp.asarray, negatives),
         "num_labels": data.num_labels,
-        "num_topics": int(settings["num_topics"]),
+        "num_topics": min(10, data.num_labels) if topics is None else int(topics),
         "topic_concentration": min(0.01, 1.0 / data.num_labels) if eta is None else float(eta),
         "shape": settings["shape"],
         "shape_prior": tuple(float(v) for v in settings["shape_prior"]),
@@ -124,7 +125,7 @@ def _fixed_precision(X: Array, settings: Mapping[str, Any]) -> Array:
 
 
 def _check_settings(settings: Mapping[str, Any], num_labels: int) -> None:
-    topics = settings["num_topics"]
+    topics = 1 if settings["num_topics"] is None else settings["num_topics"]
     if not isinstance(topics, int | np.integer) or isinstance(topics, bool) or topics < 1:
         raise ValueError(f"num_topics must be a positive integer, got {topics!r}")
     if topics > num_labels:

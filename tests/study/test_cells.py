@@ -10,8 +10,8 @@ import pytest
 from labelzoo.acquisition.catalogue import _EXTRA, register_acquisition
 from labelzoo.acquisition.problem import Acquisition
 from labelzoo.data import LabelData
-from labelzoo.study import database, read_failed, read_skipped, run, run_study
-from labelzoo.study.cell import ORACLE, Setting, labelled_data, labels_after, make_split
+from labelzoo.study import database, read_failed, read_skipped, run, run_study, workers
+from labelzoo.study.cell import ORACLE, NotRun, Setting, labelled_data, labels_after, make_split, run_cell
 from labelzoo.study.workers import DIED, run_cells
 from tests.study.small import results, run_here, small_data, small_plan, whole_study
 
@@ -159,8 +159,6 @@ def test_a_failing_cell_does_not_take_the_others_along(tmp_path: Path, monkeypat
 def test_a_dead_worker_is_recorded(tmp_path: Path, monkeypatch: Any) -> None:
     plan = small_plan(DATA, seeds=(0,))
     database.create(tmp_path / "a.db", plan, run.versions())
-    from labelzoo.study import workers
-
     monkeypatch.setattr(workers, "_run_pool", lambda _, cells, *__: [c for c in cells if c[0] != "random"])
     run_cells(plan, DATA, tmp_path / "a.db", plan.cells(), 2)
     assert read_failed(tmp_path / "a.db") == {("k_center", 0): DIED}
@@ -172,6 +170,29 @@ def test_what_costs_too_much_is_not_run(tmp_path: Path, monkeypatch: Any) -> Non
     whole_study(plan, DATA, tmp_path / "a.db")
     assert "GiB of posterior draws" in read_skipped(tmp_path / "a.db")["bald", 0]
     assert run.count_done(plan, tmp_path / "a.db") == 6
+
+
+def test_the_cap_counts_all_rounds_of_a_cell(tmp_path: Path) -> None:
+    plan = small_plan(DATA, acquire=("k_center", "random"), seeds=(0,), max_seconds=100.0)
+    rows = [r for r in whole_study(plan, DATA, tmp_path / "a.db") if r.acquire == "k_center"]
+    cell = Setting(plan, DATA, "k_center", 0)
+    last = f"not run: cost, .* s of choosing by round {plan.rounds} of {plan.rounds}"
+    halves = [row._replace(seconds=99.9 / (len(rows) - 1)) for row in rows[:-1]]
+    assert len(list(run_cell(cell, halves))) == 1
+    halves[0] = halves[0]._replace(seconds=99.9)
+    with pytest.raises(NotRun, match=last):
+        list(run_cell(cell, halves))
+
+
+def test_what_cost_too_much_with_one_seed_is_not_begun_with_others(tmp_path: Path, monkeypatch: Any) -> None:
+    plan, out = small_plan(DATA, acquire=("k_center", "random"), seeds=(0, 1)), tmp_path / "a.db"
+    database.create(out, plan, run.versions())
+    database.write_skipped(out, "k_center", 0, "not run: cost, 9 s of choosing by round 1 of 2")
+    monkeypatch.setattr(workers, "_worker", {"plan": plan, "data": DATA, "out": out})
+    for name in plan.acquire:
+        workers._work(name, 1)
+    assert read_skipped(out)["k_center", 1] == "not run: cost, as with seed 0"
+    assert {row.acquire for row in results(out)} == {"random"}
 
 
 def nan_data() -> LabelData:

@@ -184,7 +184,7 @@ def run_cell(setting: Setting, done: list[Round]) -> Iterator[Round]:
         If the cell costs more than is allowed.
     """
     plan = setting.plan
-    asked = [row.asked for row in done]
+    asked, spent = [row.asked for row in done], sum(row.seconds for row in done)
     if not asked:
         asked = [setting.start.tolist()]
         yield finished(setting, asked, Choice(setting.start, np.zeros(0)), 0.0)
@@ -192,8 +192,9 @@ def run_cell(setting: Setting, done: list[Round]) -> Iterator[Round]:
         begin = time.perf_counter()
         queries, choice = next_queries(setting, asked, number)
         seconds = time.perf_counter() - begin
-        if plan.max_seconds is not None and seconds > plan.max_seconds:
-            raise NotRun(f"not run: cost, {seconds:.0f} s to choose one round")
+        spent += seconds
+        if plan.max_seconds is not None and spent > plan.max_seconds:
+            raise NotRun(f"not run: cost, {spent:.0f} s of choosing by round {number} of {plan.rounds}")
         asked.append(queries)
         yield finished(setting, asked, choice, seconds)
 

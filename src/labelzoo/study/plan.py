@@ -49,7 +49,8 @@ class Plan:
     num_draws : int
         Posterior draws that a score may read.
     max_seconds : float or None
-        A cell whose function takes longer than this to choose a round is not run any further.
+        A cell whose function has taken longer than this to choose, all rounds together, is not run any
+        further, and the function not at all with other seeds.
     score_kernel : str
         How scores that read a kernel choose its length and noise, whatever the learner does: a rule of
         `labelzoo.inference.label_gp.evidence`.

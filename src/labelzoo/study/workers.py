@@ -165,6 +165,9 @@ def _work(acquire: str, seed: int) -> None:
 
     plan, out = _worker["plan"], _worker["out"]
     try:
+        for (name, other), reason in database.read_skipped(out).items():
+            if name == acquire and reason.startswith("not run: cost"):
+                raise NotRun(f"not run: cost, as with seed {other}")
         setting = Setting(plan, _worker["data"], acquire, seed)
         for row in run_cell(setting, database.read_rounds(out, acquire, seed)):
             database.write_round(out, row)
