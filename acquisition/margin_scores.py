@@ -124,32 +124,53 @@ def entropy_distance(A: Array, B: Array) -> Array:
 
     (2 H(a, b) - H(a) - H(b)) / H(a, b) from the 2 x 2 table of the label positions; 1 where the vectors
     differ everywhere, 0 where H(a, b) = 0. Positions where B is NaN are left out of the table.
+
+    Entropies are looked up by count: s H(p) = s log s - sum c log c for a table of counts c that add to s,
+    so a pair of vectors costs two products of L and four table look-ups.
     """
     A, B = np.asarray(A, float), np.asarray(B, float)
-    seen = (~np.isnan(B)).astype(float)
     positive = np.nan_to_num(B)
-    size = np.maximum(seen.sum(axis=1), 1)
-    both, first = A @ positive.T, A @ seen.T
-    second = np.broadcast_to(positive.sum(axis=1), both.shape)
-    neither = seen.sum(axis=1) - first - second + both
-    joint = sum(_plogp(cell / size) for cell in (both, first - both, second - both, neither))
-    alone = sum(_plogp(cell / size) for cell in (first, size - first, second, size - second))
-    distance = np.where(joint > 0, (2 * joint - alone) / np.where(joint > 0, joint, 1), 0.0)
-    return np.where((both + neither == 0) & (seen.sum(axis=1) > 0), 1.0, np.clip(distance, 0, 1))
+    count = np.arange(A.shape[1] + 1)
+    plogp = -xlogy(count, np.maximum(count, 1))
+    size = np.count_nonzero(~np.isnan(B), axis=1)
+    both = (A @ positive.T).astype(np.intp)
+    if (size == A.shape[1]).all():
+        first = A.sum(axis=1).astype(np.intp)[:, None]
+    else:
+        first = (A @ (~np.isnan(B)).T).astype(np.intp)
+    second = positive.sum(axis=1).astype(np.intp)
+    neither = size - first - second + both
+    whole = -plogp[size]
+    joint = plogp[both] + plogp[first - both] + plogp[second - both] + plogp[neither] + whole
+    alone = plogp[first] + plogp[size - first] + (plogp[second] + plogp[size - second]) + 2 * whole
+    distance = np.clip((2 * joint - alone) / np.where(joint > 0, joint, 1), 0, 1)
+    return np.where((both + neither == 0) & (size > 0), 1.0, distance)
 
 
 def inconsistency(predicted: Array, Y: Array) -> Array:
-    """Return the mean entropy distance of each predicted label vector to the labelled rows: (row,)."""
+    """Return the mean entropy distance of each predicted label vector to the labelled rows: (row,).
+
+    Equal vectors are compared once, so the cost is their distinct number times labelled rows times labels.
+    """
     Y = check_labels(Y)
     Y = Y[~np.isnan(Y).all(axis=1)]
     if Y.shape[0] == 0:
         raise ValueError("Y_labelled: inconsistency needs a labelled row")
     step = max(BLOCK // Y.shape[0], 1)
+    distinct, place = _distinct(predicted)
     blocks = [
-        entropy_distance(predicted[at : at + step], Y).mean(axis=1)
-        for at in range(0, predicted.shape[0], step)
+        entropy_distance(distinct[at : at + step], Y).mean(axis=1) for at in range(0, len(distinct), step)
     ]
-    return np.concatenate(blocks) if blocks else np.zeros(0)
+    return np.concatenate(blocks)[place] if blocks else np.zeros(0)
+
+
+def _distinct(predicted: Array) -> tuple[Array, Array]:
+    """Return the distinct rows of a 0/1 table and where each row is among them, by bytes of packed bits."""
+    predicted = np.asarray(predicted, bool)
+    packed = np.packbits(predicted, axis=1)
+    keys = np.ascontiguousarray(packed).view(np.dtype((np.void, packed.shape[1]))).ravel()
+    _, first, place = np.unique(keys, return_index=True, return_inverse=True)
+    return predicted[first], place
 
 
 class GPMargins(NamedTuple):
@@ -194,7 +215,3 @@ def gp_uncertainty(posterior: GPMargins, noise: float, usable: Array | None = No
     Kapoor, Grauman, Urtasun and Darrell (2010).
     """
     return smallest_margin(posterior.mean / np.sqrt(posterior.variance + noise), usable)
-
-
-def _plogp(p: Array) -> Array:
-    return -xlogy(p, np.maximum(p, 1e-300))
