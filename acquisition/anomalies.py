@@ -93,6 +93,12 @@ def check_weights(weights: Array | None, rows: int) -> Array:
     return weights
 
 
+def check_gram(gram: Array, samples: int) -> None:
+    """Refuse a gram of another number of draws than the pool's."""
+    if gram.shape != (samples, samples):
+        raise ValueError(f"the targets have {len(gram)} draws, the pool has {samples}: they must be the same")
+
+
 def variance_reduction(
     ensemble: Ensemble, weights: Array | None = None, *, gram: Array | None = None
 ) -> Array:
@@ -113,15 +119,14 @@ def variance_reduction(
     if gram is None:
         flat = (A * np.sqrt(weights)[None, :, None]).reshape(samples, -1)
         gram = flat @ flat.T
-    if gram.shape != (samples, samples):
-        raise ValueError(f"the targets have {len(gram)} draws, the pool has {samples}: they must be the same")
+    check_gram(gram, samples)
     score = _by_labels if labels <= samples else _by_samples
     step = max(1, _BLOCK // (max(samples, labels) * min(samples, labels)))
     scores = np.zeros(rows)
     for start in range(0, rows, step):
         part = slice(start, start + step)
         own = np.ascontiguousarray(A[:, part].transpose(1, 0, 2))  # matrix products are slow on strides
-        scores[part] = score(own, _floor(noise[part]), weights[part, None, None], gram)
+        scores[part] = score(own, floored(noise[part]), weights[part, None, None], gram)
     return np.maximum(scores, 0.0)
 
 
@@ -143,7 +148,7 @@ def condition_gram(ensemble: Ensemble, row: int, gram: Array) -> Array:
 
 def shrinkage(ensemble: Ensemble, row: int) -> tuple[Array, Array]:
     """Return (U, c) with I + U diag(c) U' the symmetric square root that conditions on `row`."""
-    own = ensemble.anomalies[:, row] / np.sqrt(_floor(ensemble.noise[row]))
+    own = ensemble.anomalies[:, row] / np.sqrt(floored(ensemble.noise[row]))
     vectors, values, _ = np.linalg.svd(own, full_matrices=False)
     return vectors, 1 / np.sqrt(1 + values**2) - 1
 
@@ -183,6 +188,6 @@ def _count(probs: Any, name: str) -> int:
     return blocks.samples
 
 
-def _floor(noise: Array) -> Array:
-    # A label that every draw calls certain has no noise; its anomalies are zero too.
+def floored(noise: Array) -> Array:
+    """Return noise above 0: a label that every draw calls certain has none; its anomalies are zero too."""
     return np.maximum(noise, 1e-12)

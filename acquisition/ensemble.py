@@ -13,6 +13,7 @@ from labelzoo.acquisition.anomalies import (
     target_gram,
     variance_reduction,
 )
+from labelzoo.acquisition.ensemble_greedy import fits, greedy_by_rows
 from labelzoo.acquisition.problem import Acquisition, Choice, Problem
 from labelzoo.acquisition.selectors import check_batch, greedy, top
 
@@ -52,6 +53,8 @@ def greedy_for_targets(ensemble: Ensemble, gram: Array, batch: int, *, seed: int
         Variance removed at the targets by each.
     """
     batch = check_batch(batch, ensemble.noise.shape[0])
+    if batch > 1 and fits(ensemble):
+        return greedy_by_rows(ensemble, gram, batch, seed=seed)
     closed = np.zeros(ensemble.noise.shape[0], bool)
     rows, gains = [], []
     for step in range(batch):
@@ -101,7 +104,8 @@ ENTRIES = (
         bias="exact for jointly Gaussian probabilities; covariances have relative error about 1 / "
         "sqrt(S), so "
         "200 draws or more (fewer warn)",
-        cost="per pick 4 S^2 N L flops and N systems of size min(L, S); S N L numbers in memory",
+        cost="4 S^2 N L flops, per pick N systems of size min(L, S), and with targets 4 S N L^2 + 10 N L^3 a "
+        "pick while 2 N L^2 numbers fit into 1 GiB, else 4 S^2 N L; S N L numbers in memory",
         helps="with draws from MCMC or a variational posterior and known rows to predict; label correlation "
         "included",
         source="Cohn et al. 1996, section 3, by the square-root filter of Evensen 2003",

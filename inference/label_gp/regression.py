@@ -111,7 +111,7 @@ def regression_draws(
     K = fitted.kernel.of_mapped(fitted.rows, fitted.rows)
     p = np.clip(fitted.mean + cross.T @ fitted.weights, MIN_PROB, 1 - MIN_PROB)
     out = np.empty((num_draws, *p.shape))
-    normal = rng.standard_normal((num_draws, p.shape[1], p.shape[0]))
+    normal = rng.standard_normal((num_draws, p.shape[1], p.shape[0]), dtype=np.float32)
     columns, inverse = np.unique(observed.T, axis=0, return_inverse=True)
     for group, column in enumerate(columns):
         labels = np.flatnonzero(inverse.ravel() == group)
@@ -120,9 +120,9 @@ def regression_draws(
         )
         half = solve_triangular(lower, cross[column], lower=True)
         values, vectors = np.linalg.eigh(prior - half.T @ half)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        variance = (root**2).sum(axis=1)
-        field = normal[:, labels] @ root.T
+        root = (vectors * np.sqrt(np.maximum(values, 0.0))).astype(np.float32)
+        variance = (root.astype(float) ** 2).sum(axis=1)
+        field = normal[:, labels] @ root.T  # draws in single precision: a sixth digit of noise is no matter
         z = np.divide(field, np.sqrt(variance), out=np.zeros_like(field), where=variance > 0)
         b = probit_slope(p[:, labels], variance[:, None] * fitted.amplitude[labels])
         out[:, :, labels] = ndtr(ndtri(p[:, labels]) * np.sqrt(1 + b**2) + b * np.swapaxes(z, 1, 2))

@@ -165,6 +165,19 @@ def test_targets_equal_dense_conditioning(samples: int, labels: int) -> None:
     np.testing.assert_allclose(np.cumsum(gains), together, rtol=1e-8)
 
 
+def test_kept_terms_choose_as_scoring_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = draws(samples=200, rows=60, labels=5, seed=8)
+    ensemble, gram = make_ensemble(both[:, :35]), target_gram(both[:, 35:])
+    kept = greedy_for_targets(ensemble, gram, 9, seed=1)
+    monkeypatch.setattr("labelzoo.acquisition.ensemble.fits", lambda _: False)
+    anew = greedy_for_targets(ensemble, gram, 9, seed=1)
+    np.testing.assert_array_equal(kept[0], anew[0])
+    np.testing.assert_allclose(kept[1], anew[1], rtol=1e-9)
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="the targets have 199 draws, the pool has 200"):
+        greedy_for_targets(ensemble, gram[1:, 1:], 9)
+
+
 def test_both_spaces_agree_on_the_pool_itself() -> None:
     probs = draws(samples=210, rows=4, labels=9, seed=6)
     own = make_ensemble(probs).anomalies.transpose(1, 0, 2)
