@@ -75,7 +75,7 @@ class Predictions(NamedTuple):
 
 def check_features(X: Any, name: str) -> Array:
     """Return X (row, feature), dense or csr, or raise ValueError naming row and column of a NaN."""
-    X = sparse.csr_array(X) if sparse.issparse(X) else np.asarray(X, float)
+    X = _short_indices(sparse.csr_array(X)) if sparse.issparse(X) else np.asarray(X, float)
     if X.ndim != 2:
         raise ValueError(f"{name} must be (row, feature), got shape {X.shape}")
     values = X.data if sparse.issparse(X) else X
@@ -85,6 +85,14 @@ def check_features(X: Any, name: str) -> Array:
     at = np.argwhere(~np.isfinite(values))[0]
     row, column = (bad.row[at[0]], bad.col[at[0]]) if bad is not None else at
     raise ValueError(f"{name}: row {row}, column {column} is {X[row, column]}: features must be finite")
+
+
+def _short_indices(X: Array) -> Array:
+    """Return a csr table with 32-bit indices where they suffice: SVC and KMeans take no others."""
+    if X.indices.dtype.itemsize <= 4 or max(X.nnz, *X.shape) > np.iinfo(np.int32).max:
+        return X
+    parts = (X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32))
+    return sparse.csr_array(parts, shape=X.shape)
 
 
 def check_probs(probs: Any, name: str) -> Array:

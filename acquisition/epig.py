@@ -101,7 +101,8 @@ def epig_joint(probs: Any, target_probs: Any = None, weights: Any = None) -> Arr
     samples, _, labels = p.shape
     if labels > TABLE_LABELS:
         raise ValueError(
-            f"epig_joint enumerates 4^labels outcomes, at most {TABLE_LABELS} labels, got {labels}"
+            f"not run: cost of 'epig_joint' is 4^labels outcomes; it is offered up to {TABLE_LABELS} labels, "
+            f"these draws have {labels}"
         )
     outcomes = 2**labels
     right = outcome_table(q).reshape(samples, -1)

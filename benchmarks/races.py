@@ -70,8 +70,10 @@ def main() -> None:
         ]
         for row in sorted(rows, key=lambda row: -row["difference"]):
             print(f"  {row['verdict']}")
-        for row in found["not_run"]:  # type: ignore[attr-defined]
-            print(f"  {row['acquire']}: {row['reason']}")
+        reasons = {row["acquire"]: row["reason"] for row in reversed(found["not_run"])}  # type: ignore[call-overload]
+        reasons |= {row["acquire"]: f"FAILED, {row['reason']}" for row in found["failed"]}  # type: ignore[attr-defined]
+        for acquire, reason in reasons.items():
+            print(f"  {acquire}: {reason}")
 
 
 if __name__ == "__main__":

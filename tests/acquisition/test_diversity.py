@@ -104,6 +104,23 @@ def test_sparse_features_give_the_same_rows() -> None:
         )
 
 
+def long_indices(X: np.ndarray) -> Any:
+    thin = sparse.csr_array(X)
+    return sparse.csr_array((thin.data, thin.indices.astype(np.int64), thin.indptr.astype(np.int64)))
+
+
+@pytest.mark.parametrize("entry", margins.ENTRIES + diversity.ENTRIES, ids=lambda entry: entry.name)
+def test_indices_of_64_bits_are_taken(entry: Acquisition) -> None:
+    problem = make_problem(kernel=None, X_targets=None)
+    if entry.name == "k_center_top10":
+        problem = replace(problem, mean_probs=np.linspace(0.1, 0.4, 72).reshape(24, 3), _made={})
+    thin = {"X_pool": long_indices(problem.X_pool), "X_labelled": long_indices(problem.X_labelled)}
+    assert thin["X_pool"].indices.dtype == np.int64
+    if "kernel" in entry.needs:
+        pytest.skip("this kernel takes arrays only")
+    assert queries(entry, replace(problem, **thin, _made={}), 2) == queries(entry, problem, 2)
+
+
 class TestKCenter:
     def test_covering_radius_is_at_most_twice_the_optimum(self) -> None:
         for seed in range(15):
