@@ -1,6 +1,7 @@
 """The list of acquisition functions: what ``labelzoo list`` shows and what every study looks names up in."""
 
 import importlib
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -25,12 +26,15 @@ _EXTRA: dict[str, Acquisition] = {}
 
 
 def register_acquisition(*entries: Acquisition) -> None:
-    """Add entries to the catalogue; a name that is taken is refused with ValueError."""
+    """Add entries to the catalogue, all or none; a name that is taken is refused with ValueError."""
     known = catalogue()
-    for entry in entries:
-        if entry.name in known and known[entry.name] is not entry:
+    for place, entry in enumerate(entries):
+        if not re.fullmatch(r"[A-Za-z]\w*", str(entry.name)) or entry.name == "oracle":
+            raise ValueError(f"acquisition name {entry.name!r}: letters, digits and _, and not 'oracle'")
+        same = [other for other in entries[:place] if other.name == entry.name]
+        if same or (entry.name in known and known[entry.name] is not entry):
             raise ValueError(f"acquisition {entry.name!r} is registered already")
-        _EXTRA[entry.name] = entry
+    _EXTRA.update({entry.name: entry for entry in entries})
 
 
 def catalogue() -> dict[str, Acquisition]:

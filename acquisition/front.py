@@ -1,6 +1,5 @@
 """The front that reads a DataTree: checks group, variable, dims, labels and features, and answers by name."""
 
-import json
 from typing import Any
 
 import numpy as np
@@ -9,8 +8,16 @@ import xarray as xr
 from scipy import sparse
 
 from labelzoo.acquisition.catalogue import find
+from labelzoo.acquisition.front_checks import (
+    check_data,
+    check_posterior,
+    check_same_labels,
+    check_size,
+    check_tree,
+)
 from labelzoo.acquisition.problem import Acquisition, Problem
-from labelzoo.acquisition.selectors import PoolExhausted, check_batch
+from labelzoo.acquisition.problem_checks import check_seed
+from labelzoo.acquisition.selectors import PoolExhausted
 
 Array = Any
 DIMS = ("chain", "draw", "obs", "labels")
@@ -18,14 +25,25 @@ NUM_DRAWS = 400
 """Posterior draws of the label probabilities that a score reads."""
 
 
-def predictions_of(tree: xr.DataTree) -> xr.DataArray:
+def entry_of(name: Any, argument: str) -> Acquisition:
+    """Return the function of the catalogue called `name`; what is no text is refused by `argument`."""
+    if not isinstance(name, str):
+        raise TypeError(f"{argument} must be one name of the catalogue, got {name!r}")
+    return find(name)
+
+
+def predictions_of(tree: Any) -> xr.DataArray:
     """Return ``predictions/label_prob`` (chain, draw, obs, labels), validated.
 
     Raises
     ------
+    TypeError
+        If `tree` is no DataTree.
     ValueError
-        If the group, the variable or a dim is missing, or the engine's global sites are points.
+        If the group, the variable or a dim is missing, there are no draws, or the engine's global sites are
+        points; `PoolExhausted` if there are no rows.
     """
+    check_tree(tree)
     if "predictions" not in tree.children or "label_prob" not in tree["predictions"]:
         raise ValueError(
             "the posterior has no predictions/label_prob: call labelzoo.add_predictions(tree, pool) first"
@@ -34,6 +52,10 @@ def predictions_of(tree: xr.DataTree) -> xr.DataArray:
     array = tree["predictions"]["label_prob"]
     if set(array.dims) != set(DIMS):
         raise ValueError(f"label_prob has dims {array.dims}, expected {DIMS}")
+    if not array.sizes["obs"]:
+        raise PoolExhausted("the predictions hold no rows: there is nothing left to ask")
+    if not array.size:
+        raise ValueError(f"label_prob is empty: its sizes are {dict(array.sizes)}")
     return array.transpose(*DIMS)
 
 
@@ -46,9 +68,7 @@ def refuse_points(tree: xr.DataTree) -> None:
         )
 
 
-def score(
-    tree: xr.DataTree, name: str = "ensemble_ivr", *, weights: Any = None, seed: int = 0
-) -> xr.DataArray:
+def score(tree: Any, name: Any = "ensemble_ivr", *, weights: Any = None, seed: Any = 0) -> xr.DataArray:
     """Return the score of every row of ``predictions`` as a DataArray over ``obs`` (and ``labels``).
 
     Parameters
@@ -62,13 +82,12 @@ def score(
     seed : int
         Of Monte Carlo estimates.
     """
-    entry = find(name)
+    entry = entry_of(name, "name")
     array = predictions_of(tree)
-    check_batch(1, array.sizes["obs"])
-    problem = Problem(probs=_samples(array), mean_probs=_mean(array), weights=weights, seed=seed)
+    problem = Problem(probs=_samples(array), mean_probs=_mean(array), weights=weights, seed=check_seed(seed))
     for field in entry.needs:
         problem.need(field, name)
-    return _named(entry, entry.score(problem), array)
+    return _named(entry, entry.scores(problem), array)
 
 
 def _named(entry: Acquisition, values: Array, array: xr.DataArray) -> xr.DataArray:
@@ -78,7 +97,7 @@ def _named(entry: Acquisition, values: Array, array: xr.DataArray) -> xr.DataArr
 
 
 def next_rows(
-    tree: xr.DataTree, batch: int = 5, *, acquire: str = "ensemble_ivr", weights: Any = None, seed: int = 0
+    tree: Any, batch: Any = 5, *, acquire: Any = "ensemble_ivr", weights: Any = None, seed: Any = 0
 ) -> pd.DataFrame:
     """Choose the next rows of ``predictions`` to label, one after another, each given the ones before it.
 
@@ -88,22 +107,23 @@ def next_rows(
         Columns ``obs`` (id), ``gain`` (in the units of `acquire`), ``likely_labels`` (the three most probable
         labels); for queries of single labels also ``label``.
     """
+    entry, batch, seed = entry_of(acquire, "acquire"), check_size(batch), check_seed(seed)
     array = predictions_of(tree)
     problem = Problem(probs=_samples(array), mean_probs=_mean(array), weights=weights, seed=seed)
     names = array["labels"].values.tolist()
-    return answer(find(acquire), problem, batch, array["obs"].values.tolist(), names)
+    return answer(entry, problem, batch, array["obs"].values.tolist(), names)
 
 
 def ask(
-    tree: xr.DataTree,
+    tree: Any,
     pool: Any,
     *,
-    acquire: str = "ensemble_ivr",
+    acquire: Any = "ensemble_ivr",
     batch: Any = 10,
     targets: Any = None,
     weights: Any = None,
     labelled: Any = None,
-    seed: int = 0,
+    seed: Any = 0,
 ) -> pd.DataFrame:
     """Choose what to label next in `pool`, for predictions at `targets`.
 
@@ -118,8 +138,9 @@ def ask(
         A name of the catalogue.
     batch : int
         Number of rows or cells.
-    targets : LabelData, array (target, feature) or None
-        Rows where predictions will be made; None: the candidates themselves.
+    targets : LabelData, pandas.DataFrame, array (target, feature) or None
+        Rows where predictions will be made; None: the candidates themselves. Columns of a frame are matched
+        by name, whatever their order.
     weights : array (target,) or None
     labelled : LabelData or None
         What the posterior was fitted on, where `pool` does not hold those rows.
@@ -134,10 +155,16 @@ def ask(
     ------
     PoolExhausted
         If nothing is left to ask.
+    TypeError
+        If `tree` is no DataTree, `pool` or `labelled` no LabelData, or `acquire` no text.
     ValueError
         If labels or features differ from the posterior's, or something is missing that `acquire` needs.
     """
-    entry = find(acquire)
+    check_posterior(tree)
+    entry, batch, seed = entry_of(acquire, "acquire"), check_size(batch), check_seed(seed)
+    check_data(pool, "pool")
+    if labelled is not None:
+        check_data(labelled, "labelled")
     check_same_labels(tree, pool, "pool")
     known = labelled if labelled is not None else pool
     check_same_labels(tree, known, "labelled")
@@ -145,16 +172,14 @@ def ask(
     candidates = np.flatnonzero(~asked.any(axis=1) if entry.query == "row" else ~asked.all(axis=1))
     if not len(candidates):
         raise PoolExhausted("the pool has no row left to ask: every row has observed labels")
-    if isinstance(batch, bool) or not isinstance(batch, int | np.integer) or batch < 1:
-        raise ValueError(f"batch must be a positive integer, got {batch!r}")
     problem = _problem(tree, pool, known, candidates, targets, weights, asked, seed)
     if "kernel" in entry.needs and not problem.has("kernel"):
         raise ValueError(
             f"acquisition {acquire!r} reads a kernel, whose length is chosen from labelled rows, and the "
-            "pool has none: give labelled=, the rows that the posterior was fitted on"
+            "pool has none: give labelled= (--labelled FILE), the rows that the posterior was fitted on"
         )
     ids = [pool.example_names[i] for i in candidates]
-    return answer(entry, problem, int(batch), ids, list(pool.label_names))
+    return answer(entry, problem, batch, ids, list(pool.label_names))
 
 
 def _problem(
@@ -233,30 +258,13 @@ def answer(
     return out
 
 
-def check_same_labels(tree: xr.DataTree, data: Any, argument: str) -> None:
-    """Raise ValueError where the labels of `data` are not those of the posterior, in their order."""
-    trained = json.loads(tree.attrs["label_names"])
-    names = list(data.label_names)
-    if names == trained:
-        return
-    if set(names) == set(trained):
-        raise ValueError(
-            f"{argument} has the labels of the posterior in another order: use data.subset(labels=)"
-        )
-    lacking = sorted(set(trained) - set(names))
-    foreign = sorted(set(names) - set(trained))
-    parts = [f"{argument} lacks {len(lacking)}: {', '.join(lacking[:5])}"] if lacking else []
-    parts += [f"the posterior does not know {len(foreign)}: {', '.join(foreign[:5])}"] if foreign else []
-    raise ValueError(f"labels differ between {argument} and posterior: {'; '.join(parts)}")
-
-
 def _features(tree: xr.DataTree, data: Any, argument: str) -> Any:
     """Return the features of `data`, held against the posterior's; the message names the argument."""
     from labelzoo.inference.predict import features_of
 
     try:
         return features_of(tree, data)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"{argument}: {error}") from error
 
 

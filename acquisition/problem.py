@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from dataclasses import fields as dataclass_fields
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from labelzoo.acquisition.problem_checks import check_problem
 from labelzoo.acquisition.selectors import check_batch, per_cost, top
 
 Array = Any
@@ -65,7 +67,7 @@ class Problem:
     asked: Any = None
     own_score: Any = None
     costs: Any = None
-    seed: int = 0
+    seed: Any = 0
     _made: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def has(self, name: str) -> bool:
@@ -85,6 +87,21 @@ class Problem:
         if name not in self._made:
             self._made[name] = value()
         return self._made[name]
+
+    def check(self) -> None:
+        """Refuse fields that do not fit together; what is not made yet is not looked at."""
+        if "checked" not in self._made:
+            names = [one.name for one in dataclass_fields(self) if one.name != "_made"]
+            known = {name: self._made.get(name, getattr(self, name)) for name in names}
+            check_problem({name: None if callable(v) else v for name, v in known.items()}, self.seed)
+            self._made["checked"] = True
+
+    def pool_size(self) -> int | None:
+        """Return the number of candidate rows, None where nothing says it."""
+        for name in ("X_pool", "asked", "mean_probs"):
+            if self.has(name):
+                return int(self.get(name).shape[0])
+        return int(self.get("probs").shape[1]) if self.has("probs") else None
 
     def _mean_of_draws(self) -> Array:
         from labelzoo.acquisition.information import mean_prob
@@ -177,23 +194,63 @@ class Acquisition:
     score: Callable[[Problem], Array]
     choose: Callable[[Problem, int], Choice] | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse a kind of query or a field that does not exist."""
+        if self.query not in ("row", "cell"):
+            raise ValueError(f"acquisition {self.name!r}: query must be 'row' or 'cell', got {self.query!r}")
+        unknown = [name for name in self.needs if name not in NEEDS]
+        if unknown:
+            raise ValueError(
+                f"acquisition {self.name!r}: needs names no field of Problem: "
+                f"{', '.join(map(str, unknown))}; fields: {', '.join(NEEDS)}"
+            )
+
     def __call__(self, problem: Problem, batch: int) -> Choice:
         """Return the next `batch` queries of `problem`.
 
         Raises
         ------
         ValueError
-            If the problem lacks a field that is needed.
+            If the problem lacks a field that is needed, or the function answers with something else than
+            scores of the pool or a batch from it.
         PoolExhausted
             If there is nothing left to ask.
         """
+        problem.check()
         for name in self.needs:
             problem.need(name, self.name)
         if self.choose is not None:
             if problem.has("costs"):
                 raise ValueError(f"acquisition {self.name!r} chooses a batch as a whole and reads no costs")
-            return self.choose(problem, batch)
-        return best(self.score(problem), batch, problem)
+            return self._checked(self.choose(problem, batch), problem)
+        return best(self.scores(problem), batch, problem)
+
+    def scores(self, problem: Problem) -> Array:
+        """Return `score` of a problem, checked: (pool,), or (pool, labels) for queries of single labels."""
+        values, size = np.asarray(self.score(problem), float), problem.pool_size()
+        wanted, shape = (1, "(pool,)") if self.query == "row" else (2, "(pool, labels)")
+        if values.ndim != wanted or (size is not None and values.shape[0] != size):
+            raise ValueError(
+                f"acquisition {self.name!r} must return scores {shape} of {'the' if size is None else size} "
+                f"rows of the pool, got shape {values.shape}"
+            )
+        bad = np.argwhere(np.isnan(values))
+        if len(bad):
+            place = ", ".join(f"{what} {at}" for what, at in zip(("row", "label"), bad[0], strict=False))
+            raise ValueError(f"acquisition {self.name!r} gives NaN for {place} of the pool")
+        return values
+
+    def _checked(self, choice: Choice, problem: Problem) -> Choice:
+        rows, size = np.asarray(choice.rows), problem.pool_size()
+        labels = None if choice.labels is None else np.asarray(choice.labels)
+        pairs = rows if labels is None else np.stack([rows, labels], axis=1)
+        if len(np.unique(pairs, axis=0)) < len(pairs):
+            raise ValueError(f"acquisition {self.name!r} chose the same query twice")
+        if size is not None and len(rows) and (rows.min() < 0 or rows.max() >= size):
+            raise ValueError(f"acquisition {self.name!r} chose a row outside the pool of {size} rows")
+        if np.isnan(np.asarray(choice.gains, float)).any():
+            raise ValueError(f"acquisition {self.name!r} gives NaN as the gain of a query")
+        return choice
 
 
 def best(scores: Array, batch: int, problem: Problem) -> Choice:

@@ -139,7 +139,7 @@ def check_batch(batch: int, pool: int) -> int:
     """Return the batch size to use for a pool of `pool` rows."""
     if pool == 0:
         raise PoolExhausted("the pool is empty: there is nothing left to ask")
-    if not isinstance(batch, int | np.integer) or batch < 1:
+    if isinstance(batch, bool) or not isinstance(batch, int | np.integer) or batch < 1:
         raise ValueError(f"batch must be a positive integer, got {batch!r}")
     if batch > pool:
         warnings.warn(f"batch of {batch} from a pool of {pool}: the whole pool is returned", stacklevel=3)

@@ -12,8 +12,10 @@ import numpy as np
 import xarray as xr
 from scipy import sparse
 
+from labelzoo.data.convert import is_frame
 from labelzoo.data.metrics import TopK, top_k
 from labelzoo.data.plain import checked_sparse
+from labelzoo.inference.frames import by_name
 from labelzoo.models import registry
 
 DEFAULT_MAX_BYTES = 2**30
@@ -67,20 +69,24 @@ def constants_of(tree: xr.DataTree) -> dict[str, Any]:
 
 
 def features_of(tree: xr.DataTree, data: Any) -> Any:
-    """Return the feature matrix of `data` (LabelData or array), checked against the posterior.
+    """Return the feature matrix of `data` (LabelData, frame or array), checked against the posterior.
+
+    Columns of a frame are found by name.
 
     Raises
     ------
     ValueError
         If the number or the names of the features differ from those of the training rows.
     """
-    X = getattr(data, "X", data)
+    trained = json.loads(tree.attrs["feature_names"])
+    if is_frame(data):
+        X, names = by_name(trained, data), None
+    else:
+        X, names = getattr(data, "X", data), getattr(data, "feature_names", None)
     X = checked_sparse(X, "X") if sparse.issparse(X) else np.asarray(X, float)
     expected = int(tree.attrs["num_features"])
     if X.ndim != 2 or X.shape[1] != expected:
         raise ValueError(f"X has shape {X.shape}, the posterior was fitted on {expected} features")
-    names = getattr(data, "feature_names", None)
-    trained = json.loads(tree.attrs["feature_names"])
     if names is not None and list(names) != trained:
         first = next(i for i, (a, b) in enumerate(zip(names, trained, strict=True)) if a != b)
         raise ValueError(f"feature {first} is {names[first]!r}, in the posterior it is {trained[first]!r}")

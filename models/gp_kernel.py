@@ -20,6 +20,8 @@ KINDS = ("auto", "rbf", "cosine")
 """``auto`` takes cosine for a sparse X of numbers that are at least 0, rbf otherwise."""
 RULES = ("guarded", "floor", "evidence", "fixed")
 """Ways to choose length scale and noise ratio, see `labelzoo.inference.label_gp.evidence`."""
+LARGEST = 1e100
+"""Features beyond this, or all below its inverse, are refused."""
 MEDIAN_ROWS = 1000
 """Rows, evenly spaced, whose pairwise distances give the median."""
 
@@ -101,13 +103,14 @@ def feature_map(X: Array, kind: str = "auto") -> GPKernel:
     Raises
     ------
     ValueError
-        For an unknown kind, or NaN or infinite features.
+        For an unknown kind, or features that are NaN, infinite, or too large or small to be squared.
     """
     if kind not in KINDS:
         raise ValueError(f"kernel must be one of {', '.join(KINDS)}, got {kind!r}")
     values = X.data if sparse.issparse(X) else np.asarray(X, float)
     if not np.isfinite(values).all():
         raise ValueError("X has missing or infinite features, which a kernel cannot read: impute them first")
+    _check_sizes(X)
     if kind == "auto":
         kind = "cosine" if sparse.issparse(X) and not (values < 0).any() else "rbf"
     if kind == "cosine":
@@ -115,6 +118,23 @@ def feature_map(X: Array, kind: str = "auto") -> GPKernel:
         weight = inverse_frequencies(X) if counts else np.ones(X.shape[1])
         return GPKernel(True, np.zeros(X.shape[1]), weight)
     return GPKernel(False, *standardisation(X))
+
+
+def _check_sizes(X: Array) -> None:
+    if not X.shape[0]:
+        return
+    high, low = (_row_of(X.max(axis=0)), _row_of(X.min(axis=0)))
+    largest = np.maximum(high, -low)
+    bad = np.flatnonzero((largest > LARGEST) | ((largest > 0) & (largest < 1 / LARGEST)))
+    if len(bad):
+        raise ValueError(
+            f"X: feature {bad[0]} has numbers as far out as {largest[bad[0]]:g}, whose squares a number "
+            "cannot hold: rescale it"
+        )
+
+
+def _row_of(values: Array) -> Array:
+    return np.asarray(values.toarray() if sparse.issparse(values) else values, float).ravel()
 
 
 def inverse_frequencies(X: Array) -> Array:

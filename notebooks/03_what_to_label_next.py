@@ -214,5 +214,5 @@ except ValueError as error:
 # Then the loop closes: fit again on what is known now, unlabelled rows and all. On the command line:
 #
 #     labelzoo fit label_gp --data data.npz --engine conjugate --out f.nc
-#     labelzoo ask f.nc --pool data.npz --acquire ivr --targets later.npz --out q.json --form answers.csv
-#     labelzoo tell q.json answers.csv --pool data.npz --out data.npz
+#     labelzoo ask f.nc --pool data.npz --acquire ivr --targets later.npz --out q1.json --form answers1.csv
+#     labelzoo tell q1.json answers1.csv --pool data.npz --out data.npz

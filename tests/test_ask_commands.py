@@ -3,6 +3,8 @@
 import csv
 import json
 import re
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from scipy import sparse
 
 from labelzoo.answers import Cells as AnsweredCells
 from labelzoo.answers import tell, with_cells, with_earlier
+from labelzoo.ask_files import SAY_AFTER, one_writer
 from labelzoo.cli import run
 from labelzoo.data import LabelData, load, save_data
 from labelzoo.inference.fit import fit
@@ -65,7 +68,7 @@ class Session:
         return self("ask", *files, "--labelled", self.shared / "train.npz", *more)
 
     def questions(self, *more: Any, name: str = "q.json") -> list[dict[str, Any]]:
-        code, found, err = self.ask("--out", self.own / name, *more)
+        code, found, err = self.ask("--out", self.own / name, "--force", *more)
         assert code == 0, err
         return list(found["questions"])
 
@@ -240,11 +243,13 @@ def test_loop_fit_ask_tell_fit(session: Session) -> None:
     for number in range(2):
         out = session.own / f"f{number}.nc"
         assert session("fit", "label_gp", "--data", data, "--engine", "conjugate", "--out", out)[0] == 0
+        asked = session.own / f"q{number}.json"
         code, found, err = session(
-            "ask", out, "--pool", data, "--acquire", "ivr", "--batch", 4, "--out", session.own / "q.json"
-        )
+            "ask", out, "--pool", data, "--acquire", "ivr", "--batch", 4, "--out", asked
+        )  # fmt: skip
         assert code == 0, err
         ids = [row["id"] for row in found["questions"]]
+        asked.rename(session.own / "q.json")
         code, found, err = session.tell(session.answers(ids), pool=data, out="data.npz")
         assert code == 0 and found["labelled_rows"] == 20 + 4 * (number + 1), err
 
@@ -335,7 +340,11 @@ DAMAGE: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     ),
     "bad id": (lambda q: q | {"questions": [{"id": 3}]}, "it has no id"),
     "bad gain": (lambda q: q | {"questions": [{"id": "p0", "gain": "x"}]}, "the gain 'x'"),
-    "seed": (lambda q: q | {"posterior": []}, "posterior is no object"),
+    "posterior": (lambda q: q | {"posterior": []}, "posterior is no object"),
+    "seed text": (lambda q: q | {"seed": "x"}, "seed must be an integer of at least 0, got 'x'"),
+    "seed": (lambda q: q | {"seed": -1}, "seed must be an integer of at least 0, got -1"),
+    "query": (lambda q: q | {"query": "column"}, "query is 'column', neither 'row' nor 'cell'"),
+    "gain is NaN": (lambda q: q | {"questions": [{"id": "p0", "gain": float("nan")}]}, "the gain nan"),
     "kind": (lambda q: q | {"query": "cell"}, "is no query of kind 'cell'"),
     "twice": (lambda q: q | {"questions": [{"id": "p0"}] * 2}, "stands in it twice"),
     "foreign row": (lambda q: q | {"questions": [{"id": "zz"}]}, "the pool has no row 'zz'"),
@@ -372,6 +381,7 @@ ANSWER_FAULTS = {
     "empty": ("", r"a\.csv:1: the first column must be 'id'"),
     "repeated label": ("id,a,a\np0,1,0\n", "the header repeats a"),
     "repeated row": ("id,a\np0,1\np0,1\n", r"a\.csv:3: row 'p0' stands twice"),
+    "semicolons": ("id;a;b\np0;1;0\n", r"a\.csv:1: .*separated by ';'"),
     "cells": ("id,a\np0,1,0\n", r"a\.csv:2: has 3 cells, the header 2"),
     "json value": ('{"p0": {"a": 3}}', "row 'p0', label 'a': the answer is 3, not 0, 1"),
     "json kind": ('{"p0": "a"}', "row 'p0': answer with a list of labels"),
@@ -457,3 +467,136 @@ def test_tell_in_python_keeps_the_split(tmp_path: Path) -> None:
 def test_plain_numbers() -> None:
     values = [np.float64("nan"), np.int64(3), np.array([1.0, np.inf]), "x", None]
     assert plain(values) == [None, 3, [1.0, None], "x", None]
+
+
+OVERWRITES: dict[str, tuple[list[str], str]] = {
+    "posterior": (["--out", "f.nc"], "--out .*f.nc' is the file that is read as the posterior"),
+    "pool": (["--out", "pool.npz"], "--out .* read as --pool"),
+    "form on pool": (["--form", "pool.npz"], "--form .* read as --pool"),
+    "targets": (["--targets", "targets.npz", "--out", "targets.npz"], "--out .* read as --targets"),
+    "labelled": (["--labelled", "train.npz", "--form", "train.npz"], "--form .* read as --labelled"),
+    "symbolic link": (["--out", "link.npz"], "--out .* read as --pool"),
+    "hard link": (["--out", "hard.npz"], "--out .* read as --pool"),
+    "another spelling": (["--out", "folder/../pool.npz"], "--out .* read as --pool"),
+    "in the pool's folder": (["--pool", "folder", "--out", "folder/a.arff"], "--out .* read as --pool"),
+    "one file twice": (["--out", "q.json", "--form", "folder/../q.json"], "--out and --form are one file"),
+    "dangling links": (["--out", "a.json", "--form", "b.json"], "--out and --form are one file"),
+}
+
+
+@pytest.mark.parametrize("case", OVERWRITES)
+@pytest.mark.parametrize("force", [False, True])
+def test_ask_never_replaces_what_it_reads(session: Session, case: str, force: bool) -> None:
+    for name in ("f.nc", "pool.npz", "targets.npz", "train.npz"):
+        (session.own / name).write_bytes((session.shared / name).read_bytes())
+    (session.own / "folder").mkdir()
+    (session.own / "folder/a.arff").touch()
+    (session.own / "link.npz").symlink_to("pool.npz")
+    (session.own / "hard.npz").hardlink_to(session.own / "pool.npz")
+    for name in ("a.json", "b.json"):
+        (session.own / name).symlink_to("made.json")
+    options, message = OVERWRITES[case]
+    args = [part if part.startswith("--") else session.own / part for part in options]
+    files = [session.own / "f.nc", "--pool", session.own / "pool.npz", "--acquire", "random"]
+    before = {p.name: p.read_bytes() for p in session.own.iterdir() if p.is_file()}
+    code, _, err = session("ask", *files, *args, *(["--force"] if force else []))
+    assert code == 2 and err.count("\n") == 1 and re.search(message, err), err
+    assert {p.name: p.read_bytes() for p in session.own.iterdir() if p.is_file()} == before
+
+
+def test_a_filled_form_is_not_emptied(session: Session) -> None:
+    form, out = session.own / "filled.csv", session.own / "q.json"
+    args = ("--acquire", "random", "--batch", 2, "--form", form)
+    assert session.ask(*args)[0] == 0
+    form.write_text(form.read_text().replace(",,,", ",1,0,1"))
+    filled = form.read_bytes()
+    code, _, err = session.ask(*args, "--out", out)
+    assert code == 2 and re.search(r"--form .*filled\.csv' is there already and answers .* --force", err), err
+    assert form.read_bytes() == filled and not out.exists()
+    out.write_text("{}")
+    code, _, err = session.ask("--acquire", "random", "--out", out)
+    assert code == 2 and "--out" in err and "--force" in err and out.read_text() == "{}"
+    assert session.ask(*args, "--out", out, "--force")[0] == 0
+    assert form.read_bytes() != filled and len(load_questions(out).questions) == 2
+
+
+def test_tell_never_replaces_questions_or_answers(session: Session) -> None:
+    ids = [row["id"] for row in session.questions("--acquire", "random", "--batch", 2)]
+    answers = session.answers(ids)
+    (session.own / "link.npz").symlink_to("q.json")
+    (session.own / "more.npz").symlink_to("answers.csv")
+    before = [(session.own / "q.json").read_bytes(), answers.read_bytes()]
+    for out, what in (("link.npz", "the questions"), ("more.npz", "the answers")):
+        code, _, err = session.tell(answers, out=out)
+        assert code == 2 and f"is the file that is read as {what}" in err, err
+    assert [(session.own / "q.json").read_bytes(), answers.read_bytes()] == before
+
+
+def test_two_tells_at_once_lose_nothing(session: Session) -> None:
+    """What another process writes while it holds the lock is read after the lock was taken."""
+    ids = [row["id"] for row in session.questions("--acquire", "random", "--batch", 4)]
+    mine, out = session.answers(ids[:2], "mine.csv"), session.own / "new.npz"
+    args = ["tell", session.own / "q.json", mine, "--pool", session.shared / "pool.npz", "--out", out]
+    codes: list[int] = []
+    second = threading.Thread(target=lambda: codes.append(run([str(a) for a in args])))
+    pool, asked = load(session.shared / "pool.npz"), load_questions(session.own / "q.json")
+    with one_writer(out):
+        second.start()
+        time.sleep(SAY_AFTER + 1)
+        assert second.is_alive() and not out.exists(), "the second did not wait"
+        save_data(tell(pool, asked, {one: ["b"] for one in ids[2:]}).data, out)
+    second.join(60)
+    assert codes == [0]
+    assert (
+        f"waiting for another 'labelzoo tell' to finish with {str(out)!r}" in session.capsys.readouterr().err
+    )
+    assert int((~load(out).unlabelled_rows).sum()) == 4
+    assert [path.name for path in session.own.iterdir() if "lock" in path.name] == []
+
+
+def test_a_stale_lock_file_blocks_nobody(session: Session) -> None:
+    ids = [row["id"] for row in session.questions("--acquire", "random", "--batch", 2)]
+    (session.own / ".new.npz.lock").write_text("of a process that was killed")
+    code, _, err = session.tell(session.answers(ids))
+    assert (code, err) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["label_names", "model", "settings", "posterior", "constant_data"])
+def test_damaged_posteriors_in_one_line(session: Session, name: str) -> None:
+    tree = load_posterior(session.shared / "f.nc")
+    if name in tree.attrs:
+        del tree.attrs[name]
+    else:
+        del tree[name]
+    path = session.own / "damaged.nc"
+    tree.to_netcdf(path, engine="h5netcdf")
+    code, _, err = session.ask("--acquire", "random", posterior=path)
+    assert code == 2 and err.count("\n") == 1, err
+    assert re.search(rf"damaged\.nc: the posterior is damaged: it lacks the \w+ '{name}'", err), err
+
+
+@pytest.mark.parametrize("coding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf16_answers_are_read(session: Session, coding: str) -> None:
+    """Spreadsheets write "Unicode text" so; a byte-order mark says it."""
+    ids = [row["id"] for row in session.questions("--acquire", "random", "--batch", 2)]
+    mark = "" if coding == "utf-16" else "\ufeff"
+    path = session.own / "a.csv"
+    path.write_bytes((mark + f"id,a\r\n{ids[0]},1\r\n").encode(coding))
+    code, found, err = session.tell(path)
+    assert code == 0 and found["new_cells"] == 1, err
+    path = session.own / "a.json"
+    path.write_bytes((mark + json.dumps({ids[1]: ["b"]})).encode(coding))
+    assert session.tell(path)[1]["new_cells"] == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"seed": -1}, "seed"), ({"query": "column"}, "query"), ({"inputs": {"pool": Path("p")}}, "JSON")],
+)
+def test_what_cannot_be_read_is_not_written(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    fields: dict[str, Any] = {"seed": 0, "query": "row", "inputs": {}} | change
+    head = ("h", "h", "random", fields["query"], "-", fields["seed"])
+    asked = Questions(*head, ("a",), (Question("r"),), {}, fields["inputs"])
+    with pytest.raises(ValueError, match=f"these questions cannot be written: .*{message}"):
+        save_questions(asked, tmp_path / "q.json")
+    assert list(tmp_path.iterdir()) == []

@@ -1,6 +1,11 @@
 """Regret of asking from an approximation: known answers on toy draws, and refusals."""
 
 import json
+import re
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -169,6 +174,11 @@ def test_verdict(changes: dict[str, float], said: str) -> None:
     assert verdict("svi", "bald", numbers(**changes), 10, comparisons=4).startswith(said)
 
 
+def test_rounding_is_no_percentage() -> None:
+    said = verdict("svi", "bald", numbers(excess=-7.5e-17, excess_error=2e-16), 10)
+    assert "(0 % ± 0 % of the gain over random, below 0 % at 95 %)" in said
+
+
 def test_more_comparisons_ask_for_more_evidence() -> None:
     found = numbers(excess=0.12, excess_error=0.04)
     assert "loses" in verdict("svi", "bald", found, 10)
@@ -332,7 +342,9 @@ def test_rhat_sees_a_chain_apart() -> None:
         ({"acquire": ["bold"]}, "no acquisition function 'bold'"),
         ({"acquire": []}, "acquire: no acquisition function given"),
         ({"batch": 25}, "batch: 25 of a pool of 25 rows"),
-        ({"rows": 70}, "of a pool of 0 rows"),
+        ({"rows": 70}, "rows: 70 labelled of 70 leave 0 where a pool of 25 and 20 targets are asked for"),
+        ({"rows": 62}, "rows: 62 labelled of 70 leave 8 .* a batch of 4 needs a pool of more than 4 rows"),
+        ({"rows": 71}, "rows: 71 labelled rows are asked for, but 70 of the 70"),
         ({"draws": 20}, "draws must be an integer of at least 200"),
         ({"repeats": 2}, "repeats must be an integer of at least 3"),
         ({"depth": 3}, "no setting 'depth'"),
@@ -357,5 +369,85 @@ def test_command(data: LabelData, tmp_path: Path, capsys: pytest.CaptureFixture[
             "verdict"} <= set(payload["engines"][0])  # fmt: skip
     assert (tmp_path / "out/regret.png").read_bytes()[:4] == b"\x89PNG"
     assert "--engines conjugate" in payload["command"]
-    assert run([*common, "--engines", "gold", "--out", str(tmp_path / "out")]) == 2
+    before = (tmp_path / "out/regret.json").read_bytes()
+    assert run([*common, "--engines", "gold", "--out", str(tmp_path / "new")]) == 2
     assert capsys.readouterr().err.startswith("labelzoo: model 'label_gp' has no engine 'gold'")
+    assert not (tmp_path / "new").exists()
+    again = [*common, "--engines", "conjugate", "--out", str(tmp_path / "out"), "--seed", "1"]
+    assert run(again) == 2
+    err = capsys.readouterr().err
+    assert re.search(r"^labelzoo: --out .* holds regret.json, .* of an earlier run: .*--force", err), err
+    assert (tmp_path / "out/regret.json").read_bytes() == before
+    assert run([*again, "--force"]) == 0
+    assert (tmp_path / "out/regret.json").read_bytes() != before
+
+
+def half_labelled(data: LabelData, known: int) -> LabelData:
+    """Return `data` with labels in `known` of its rows, every second one first."""
+    Y = np.full(data.Y.shape, np.nan)
+    keep = np.r_[0:70:2, 1:70:2][:known]
+    Y[keep] = data.Y[keep].toarray()
+    return LabelData.from_arrays(data.X, Y, label_names=["a", "b"])
+
+
+def test_labelled_rows_have_labels(data: LabelData) -> None:
+    parts = split_parts(half_labelled(data, 30), 25, 25, 20, 4, seed=1)
+    assert [len(part.example_names) for part in parts] == [25, 25, 20]
+    assert not parts.labelled.unlabelled_rows.any() and parts.pool.unlabelled_rows.any()
+    assert len(set().union(*(part.example_names for part in parts))) == 70
+    with pytest.raises(ValueError, match="rows: 25 labelled rows .* but 10 of the 70 rows .*fewer"):
+        split_parts(half_labelled(data, 10), 25, 25, 20, 4, seed=1)
+
+
+@pytest.mark.parametrize("times", [1, 60])  # so many rows that a subset would be taken
+def test_a_prior_is_not_judged(tmp_path: Path, times: int) -> None:
+    path = tmp_path / "blank.npz"
+    Y = np.full((70 * times, 2), np.nan)
+    LabelData.from_arrays(np.ones((70 * times, 1)), Y, label_names=["a", "b"]).save_npz(path)
+    message = f"none of the {70 * times} rows of the data has an observed label: every posterior would be"
+    with pytest.raises(ValueError, match=message):
+        regret_and_report("label_gp", path, tmp_path / "out", engines=["conjugate"], **QUICK)
+    with pytest.raises(ValueError, match=message):
+        split_parts(LabelData.from_npz(path), 25, 25, 20, 4, seed=1)
+
+
+def test_targets_are_never_more_than_asked(data: LabelData) -> None:
+    parts = split_parts(data, 20, 60, 3, 5, seed=1)
+    assert (parts.pool.num_rows, parts.targets.num_rows) == (25, 3)
+
+
+INTERRUPTED = """
+import sys, time
+from pathlib import Path
+import labelzoo.regret_run
+from labelzoo.cli import run
+
+def compiled(*args, **options):
+    print("running", flush=True)
+    BLOCK
+
+labelzoo.regret_run.measure_regret = compiled
+sys.exit(run(["regret", "label_gp", "--data", "emoji", "--out", sys.argv[1]]))
+"""
+COMPILED = "import hashlib; hashlib.pbkdf2_hmac('sha256', b'', b'', 2**31 - 1)"
+"""Minutes in C, which let go of the interpreter but look at no signal, as a compiled run is."""
+
+
+@pytest.mark.parametrize("block", ["time.sleep(60)", COMPILED])
+def test_ctrl_c_ends_at_once_and_says_so(tmp_path: Path, block: str) -> None:
+    out = tmp_path / "out"
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED.replace("BLOCK", block), str(out)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "running\n"
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+        assert time.monotonic() - began < 20, err
+    finally:
+        process.kill()
+    assert process.returncode == 130 and not out.exists()
+    assert err.startswith("labelzoo: interrupted, nothing was written; quicker: ") and "--repeats" in err
+    assert err.count("\n") == 1

@@ -15,7 +15,7 @@ from labelzoo.data.missing import Missing
 from labelzoo.data.text_columns import label_value
 from labelzoo.data.text_files import open_text
 from labelzoo.data.validate import listed
-from labelzoo.questions import NOT_ASKED, Questions, pool_hash, read_json, refuse_shared_names
+from labelzoo.questions import NOT_ASKED, Questions, encoding_of, pool_hash, read_json, refuse_shared_names
 
 Array = Any
 Answers = Mapping[str, Mapping[str, int]]
@@ -104,7 +104,7 @@ def read_answers(path: str | os.PathLike[str]) -> dict[str, Any]:
     DataError
         One line that begins with path and line.
     """
-    with open_text(path) as stream:
+    with open_text(path, encoding_of(path)) as stream:
         is_json = Path(path).suffix.lower() == ".json" or stream.read(64).lstrip().startswith("{")
     if not is_json:
         return _read_csv(path)
@@ -117,7 +117,7 @@ def read_answers(path: str | os.PathLike[str]) -> dict[str, Any]:
 def _read_csv(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return id to {label: 0 or 1} of the filled cells."""
     found: dict[str, Any] = {}
-    with open_text(path) as stream:
+    with open_text(path, encoding_of(path)) as stream:
         reader = csv.reader(stream, delimiter="\t" if Path(path).suffix.lower() == ".tsv" else ",")
         header = _checked_header(next(reader, []), path)
         try:
@@ -134,7 +134,9 @@ def _read_csv(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _checked_header(header: list[str], path: Any) -> list[str]:
     if not header or header[0].strip().lower() not in ID_HEADERS:
-        raise DataError("the first column must be 'id', the others labels", path, 1)
+        other = next((mark for mark in (";", "\t") if len(header) == 1 and mark in header[0]), None)
+        hint = "" if other is None else f"; its columns are separated by {other!r}, not by commas"
+        raise DataError(f"the first column must be 'id', the others labels{hint}", path, 1)
     repeated = sorted({name for name in header[1:] if header[1:].count(name) > 1})
     if repeated:
         raise DataError(f"the header repeats {listed(repeated)}", path, 1)
@@ -198,13 +200,13 @@ def _cells(pool: LabelData, questions: Questions, answers: Answers, force: bool)
         if name not in row_of:
             raise ValueError(f"row {name!r} is not in the pool")
         if name not in asked and not force:
-            raise ValueError(f"row {name!r} was not asked; force takes the answer all the same")
+            raise ValueError(f"row {name!r} was not asked; force=True (--force) takes it all the same")
         for label, value in said.items():
             if label not in label_of:
                 raise ValueError(f"row {name!r}: the pool has no label {label!r}")
             if not force and label not in asked[name]:
                 raise ValueError(
-                    f"row {name!r}, label {label!r} was not asked; force takes the answer all the same"
+                    f"row {name!r}, label {label!r} was not asked; force=True (--force) takes it all the same"
                 )
             rows.append(row_of[name])
             labels.append(label_of[label])

@@ -25,6 +25,7 @@ Labelled = Annotated[
 Seed = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Same seed, same result.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Questions file to write, JSON: 'tell' reads it.")]
 Form = Annotated[Path | None, typer.Option("--form", help="Empty answer form to write, CSV.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is at --out and --form already.")]
 OwnModel = Annotated[
     str | None, typer.Option("--model", help="path/to/file.py:spec, if it is a model of your own.")
 ]
@@ -40,15 +41,21 @@ def ask_command(
     out: Out = None,
     form: Form = None,
     model: OwnModel = None,
+    force: Force = False,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
     """Say which rows (or which single labels) to label next."""
     from labelzoo.acquisition import ask, find
+    from labelzoo.ask_files import refuse_existing, refuse_inputs_as_outputs
     from labelzoo.command_options import check_writable
     from labelzoo.questions import make_questions, save_questions, write_form
 
     entry = find(acquire)
+    outputs = {"--out": out, "--form": form}
+    inputs = {"--pool": pool, "--targets": targets, "--labelled": labelled}
+    refuse_inputs_as_outputs(outputs, {"the posterior": posterior, **inputs, "--model": code_file(model)})
+    refuse_existing(outputs, force)
     for path in (out, form):
         if path is not None:
             check_writable(path)
@@ -60,9 +67,10 @@ def ask_command(
             for name, source in (("targets", targets), ("labelled", labelled))
         }
         table = ask(tree, data, acquire=acquire, batch=batch, seed=seed, **more)
-        inputs = {"pool": pool, "targets": targets, "labelled": labelled}
-        questions = make_questions(tree, data, table, acquire=acquire, seed=seed, inputs=inputs)
+        names = {option.removeprefix("--"): source for option, source in inputs.items()}
+        questions = make_questions(tree, data, table, acquire=acquire, seed=seed, inputs=names)
     questions.posterior.update(file=str(posterior), sha256=file_hash(posterior))
+    refuse_existing(outputs, force)  # again: scores may have taken an hour
     if out is not None:
         save_questions(questions, out)
     if form is not None:
@@ -70,12 +78,20 @@ def ask_command(
     emit(as_json, ask_payload(questions, table, out, form, messages), ask_text(entry, table, out, form))
 
 
+def code_file(model: str | None) -> str | None:
+    """Return the file of ``path/to/file.py:spec``."""
+    return None if model is None else model.rpartition(":")[0] or model
+
+
 def read_posterior(path: Path, model: str | None) -> Any:
     """Load a posterior of a model that is known here; a file of the user's own makes its model known."""
+    from labelzoo.acquisition.front_checks import check_posterior
     from labelzoo.inference.posterior import load
     from labelzoo.models import registry
 
     tree = load(path)
+    with named(str(path)):
+        check_posterior(tree)
     fitted = tree.attrs["model"]
     if model is not None and registry.get(model).spec.name != fitted:
         raise ValueError(f"--model {model}: the posterior is of the model {fitted!r}")
@@ -152,15 +168,18 @@ def tell_command(
 ) -> None:
     """Write answers into the data: what was answered is observed, everything else stays as it was."""
     from labelzoo.answers import tell, with_earlier
+    from labelzoo.ask_files import one_writer, refuse_inputs_as_outputs
     from labelzoo.command_options import check_writable
     from labelzoo.data import load
     from labelzoo.data.files import save_data, written_format
     from labelzoo.questions import load_questions
 
     written_format(out)
+    refuse_inputs_as_outputs({"--out": out}, {"the questions": questions, "the answers": answers})
     check_writable(out)
     asked = load_questions(questions)
-    with told() as messages:
+    # Read, told and written under one lock: answers that another process tells meanwhile are not lost.
+    with told() as messages, one_writer(out):
         data = load(pool)
         earlier = load(out) if out.exists() else None
         if earlier is not None:

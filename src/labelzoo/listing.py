@@ -1,5 +1,6 @@
 """What there is: models, engines, hand-derived updates, acquisition functions, built-in data."""
 
+import textwrap
 from typing import Any
 
 
@@ -49,11 +50,16 @@ def as_text(payload: dict[str, Any]) -> str:
     for model in payload["models"]:
         lines += [model["name"], f"  {model['paper']}"]
         for engine in model["engines"]:
-            lines.append(f"  {engine['name']:<14}{engine['kind']:<8}{engine['description']}")
+            lines.append(f"  {engine['name']:<14}{engine['kind']:<11}{engine['description']}")
             if engine["conditionals"]:
-                lines.append(f"  {'':<22}updates: {', '.join(engine['conditionals'])}")
+                lines.append(f"  {'':<25}updates: {', '.join(engine['conditionals'])}")
         settings = ", ".join(f"{name}={value}" for name, value in model["settings"].items())
         lines += [f"  settings: {settings}", ""]
-    lines.append("acquisition: " + ", ".join(f"{s['name']} ({s['query']})" for s in payload["acquisition"]))
+    lines.append("acquisition (what asks for single labels: cell)")
+    for one in payload["acquisition"]:
+        about = textwrap.wrap(one["helps"], 84)
+        lines.append(f"  {one['name']:<22}{one['query']:<6}{about[0]}")
+        lines += [f"  {'':<28}{rest}" for rest in about[1:]]
+    lines.append("")
     lines.append("built-in data: " + ", ".join(d["name"] for d in payload["datasets"]))
     return "\n".join(lines)

@@ -1,5 +1,6 @@
 """Questions for a person: what was asked, of which pool, by which posterior; kept in a JSON file."""
 
+import codecs
 import csv
 import json
 import os
@@ -112,6 +113,7 @@ def make_questions(
         If a chosen row shares its name with another: answers are told by name.
     """
     from labelzoo.acquisition.catalogue import find
+    from labelzoo.acquisition.problem_checks import check_seed
 
     chosen = [str(name) for name in table["obs"]]
     refuse_shared_names(pool, set(chosen))
@@ -123,10 +125,10 @@ def make_questions(
         for name, gain, label in zip(chosen, table["gain"], labels, strict=True)
     )
     return Questions(
-        pool_hash(pool), pool.hash(), acquire, find(acquire).query, units, seed,
+        pool_hash(pool), pool.hash(), acquire, find(acquire).query, units, check_seed(seed),
         tuple(pool.label_names), tuple(questions),
         {name: plain(tree.attrs[name]) for name in POSTERIOR_ATTRS if name in tree.attrs},
-        dict(inputs or {}), report,
+        {str(name): plain(value) for name, value in dict(inputs or {}).items()}, report,
     )  # fmt: skip
 
 
@@ -172,12 +174,22 @@ def plain(value: Any) -> Any:
 
 
 def save_questions(questions: Questions, path: str | os.PathLike[str]) -> Path:
-    """Write a questions file, at once or not at all."""
+    """Write a questions file, at once or not at all.
+
+    Raises
+    ------
+    ValueError
+        If `load_questions` would not read it back, or the file cannot be written.
+    """
     target = Path(path)
-    payload = {"labelzoo_questions": FORMAT, **asdict(questions)}
+    try:
+        _from_plain(json.loads(json.dumps(asdict(questions))))
+        payload = {"labelzoo_questions": FORMAT, **asdict(questions)}
+        content = (json.dumps(payload, ensure_ascii=False, indent=1, allow_nan=False) + "\n").encode()
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"these questions cannot be written: {error}") from error
     with whole_file(target) as temporary:
-        text = json.dumps(payload, ensure_ascii=False, indent=1, allow_nan=False)
-        temporary.write_text(text + "\n", encoding="utf-8")
+        temporary.write_bytes(content)
     return target
 
 
@@ -212,6 +224,11 @@ def _from_plain(values: dict[str, Any]) -> Questions:
     names, asked = values["label_names"], values["questions"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError("label_names is no list of names")
+    if values["query"] not in ("row", "cell"):
+        raise ValueError(f"query is {values['query']!r}, neither 'row' nor 'cell'")
+    seed = values["seed"]
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"seed must be an integer of at least 0, got {seed!r}")
     if not isinstance(asked, list) or not asked:
         raise ValueError("it holds no questions")
     questions = tuple(_question(one, values["query"], names) for one in asked)
@@ -226,7 +243,8 @@ def _question(one: Any, query: str, names: list[str]) -> Question:
     label, gain = one.get("label"), one.get("gain")
     if not (label is None or label in names):
         raise ValueError(f"the question about {one['id']!r} has the label {label!r}")
-    if not (gain is None or isinstance(gain, int | float)):
+    number = isinstance(gain, int | float) and not isinstance(gain, bool) and np.isfinite(gain)
+    if not (gain is None or number):
         raise ValueError(f"the question about {one['id']!r} has the gain {gain!r}")
     if (label is None) != (query == "row"):
         raise ValueError(f"the question about {one['id']!r} is no query of kind {query!r}")
@@ -245,7 +263,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
             out[name] = value
         return out
 
-    with open_text(path) as stream:
+    with open_text(path, encoding_of(path)) as stream:
         try:
             return json.load(stream, object_pairs_hook=once)
         except json.JSONDecodeError as error:
@@ -256,6 +274,18 @@ def read_json(path: str | os.PathLike[str]) -> Any:
             raise
         except ValueError as error:
             raise DataError(str(error), path) from error
+
+
+def encoding_of(path: str | os.PathLike[str]) -> str:
+    """Return ``utf-16`` where a byte-order mark says so ("Unicode text" of spreadsheets), else ``utf-8``."""
+    from labelzoo.data.text_files import refuse_irregular
+
+    refuse_irregular(path)
+    try:
+        with open(path, "rb") as stream:
+            return "utf-16" if stream.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8"
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror or error}", path) from error
 
 
 def write_form(questions: Questions, path: str | os.PathLike[str]) -> Path:

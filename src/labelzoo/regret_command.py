@@ -2,6 +2,8 @@
 
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +13,9 @@ from labelzoo.command_options import emit
 from labelzoo.data_commands import SOURCE_HELP
 
 Names = str | None
+
+FILES = ("regret.json", "regret.csv", "regret.png")
+SMALLER = "another exact --reference (gibbs, say), fewer --engines, smaller --repeats, --draws or --rows"
 
 
 def regret(
@@ -41,6 +46,7 @@ def regret(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting of the model or engine; repeat."),
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier run in --out.")] = False,
     seed: Annotated[int, typer.Option("--seed", min=0, max=2**31, help="Same seed, same result.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
@@ -48,17 +54,59 @@ def regret(
     from labelzoo.command_options import check_writable, parse_settings
     from labelzoo.regret_run import regret_and_report
 
-    check_writable(out, folder=True)
+    refuse_earlier(out, force)
     chosen: dict[str, Any] = {
         "reference": reference, "engines": listed(engines), "acquire": listed(acquire) or (), "batch": batch,
         "rows": rows, "pool": pool, "targets": targets, "draws": draws, "repeats": repeats, "seed": seed,
     }  # fmt: skip
-    result = regret_and_report(
-        model, data, out, command=command_line(model, data, out, chosen, settings), say=_say,
-        **chosen, **parse_settings(settings),
-    )  # fmt: skip
+    more = parse_settings(settings)
+    with folder_of_results(out):
+        check_writable(out, folder=True)
+        result = regret_and_report(
+            model, data, out, command=command_line(model, data, out, chosen, settings), say=_say,
+            **chosen, **more,
+        )  # fmt: skip
     emit(as_json, result.payload, f"{result.text}\nwrote {', '.join(result.payload['files'])}")
     raise typer.Exit(0 if result.judged else 1)
+
+
+def refuse_earlier(out: Path, force: bool) -> None:
+    """Raise ValueError where `out` holds results of an earlier run, unless `force`."""
+    found = [name for name in FILES if (out / name).exists()]
+    if found and not force:
+        raise ValueError(
+            f"--out {str(out)!r} holds {', '.join(found)} of an earlier run: choose another, or --force "
+            "to replace them"
+        )
+
+
+@contextmanager
+def folder_of_results(out: Path) -> Iterator[None]:
+    """Take a new folder away again if nothing was written into it; Ctrl-C says so in one line."""
+    from labelzoo.regret_interrupt import stopped_by_ctrl_c
+
+    is_new, before = not out.exists(), _stamps(out)
+
+    def take_away() -> None:
+        if is_new:
+            with suppress(OSError):  # not empty
+                out.rmdir()
+
+    def line() -> str:
+        what = "nothing was written" if _stamps(out) == before else f"only a part was written to {out}"
+        take_away()
+        return f"interrupted, {what}; quicker: {SMALLER}"
+
+    try:
+        with stopped_by_ctrl_c(line):
+            yield
+    finally:
+        take_away()
+
+
+def _stamps(out: Path) -> list[int | None]:
+    paths = (out / name for name in FILES)
+    return [path.stat().st_mtime_ns if path.exists() else None for path in paths]
 
 
 def listed(text: str | None) -> list[str] | None:
@@ -77,5 +125,4 @@ def command_line(model: str, data: str, out: Path, chosen: dict[str, Any], setti
 
 
 def _say(message: str) -> None:
-    if sys.stderr.isatty():
-        print(message, file=sys.stderr, flush=True)
+    print(f"labelzoo: {message}", file=sys.stderr, flush=True)

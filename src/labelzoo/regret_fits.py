@@ -1,7 +1,7 @@
 """Fits behind a measured regret: rows split, exact draws that converge, and runs of the engines."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -58,6 +58,7 @@ def small_enough(model: Any, data: Any, rows: int, options: Mapping[str, Any]) -
     from labelzoo.inference.compare.subset import needs_subset, small_subset
     from labelzoo.models import registry
 
+    _refuse_blank(data)
     if not needs_subset(data, {"mcmc"}):
         return data, dict(options)
     small = registry.get(model).spec.small_settings
@@ -72,23 +73,51 @@ def default_reference(entry: Any) -> str:
 def split_parts(data: Any, rows: int, pool: int, targets: int, batch: int, seed: int) -> Parts:
     """Split at random: `rows` labelled; pool and targets as asked, or halves of what is left.
 
+    Labelled are only rows with an observed label; where there are others, pool and targets are drawn from
+    these and from the labelled ones that are left.
+
     Raises
     ------
     ValueError
-        If the pool is not larger than the batch.
+        If too few rows have labels, or too few are left for a pool larger than the batch.
     """
-    left = data.num_rows - rows
-    pool, targets = (pool, targets) if pool + targets <= left else (min(pool, (left + 1) // 2), left // 2)
-    check_pool(max(pool, 0), batch)
+    _refuse_blank(data)
     order = np.random.default_rng(seed).permutation(data.num_rows)
-    cuts = np.cumsum([rows, pool, min(targets, left - pool)])
+    known = ~data.unlabelled_rows[order]
+    if known.sum() < rows:
+        raise ValueError(
+            f"rows: {rows} labelled rows are asked for, but {known.sum()} of the {data.num_rows} rows of the "
+            "data have an observed label: give fewer (--rows)"
+        )
+    first = np.flatnonzero(known)[:rows]
+    order = np.concatenate([order[first], np.delete(order, first)])
+    left = data.num_rows - rows
+    found = (pool, targets) if pool + targets <= left else (min(pool, (left + 1) // 2), left // 2)
+    if pool > batch >= found[0]:
+        raise ValueError(
+            f"rows: {rows} labelled of {data.num_rows} leave {left} where a pool of {pool} and {targets} "
+            f"targets are asked for; a batch of {batch} needs a pool of more than {batch} rows and about as "
+            "many targets: give fewer labelled rows (--rows) or a smaller --batch"
+        )
+    pool = found[0]
+    check_pool(pool, batch)
+    cuts = np.cumsum([rows, pool, min(found[1], targets, left - pool)])
     labelled, candidates, predicted = (np.sort(part) for part in np.split(order, cuts)[:3])
     return Parts(*(data.subset(rows=part) for part in (labelled, candidates, predicted)))
 
 
+def _refuse_blank(data: Any) -> None:
+    if data.unlabelled_rows.all():
+        raise ValueError(
+            f"none of the {data.num_rows} rows of the data has an observed label: every posterior would be "
+            "its prior, and there is nothing to judge"
+        )
+
+
 def reference_draws(
-    entry: Any, parts: Parts, name: str, repeats: int, draws: int, seed: int, settings: Mapping[str, Any]
-) -> Reference:
+    entry: Any, parts: Parts, name: str, repeats: int, draws: int, seed: int, settings: Mapping[str, Any],
+    say: Callable[[str], None] = lambda message: None,
+) -> Reference:  # fmt: skip
     """Return `repeats` groups of four independent sets of exact draws, of one chain each.
 
     A sampler is run again with four times the thinning and twice the warm-up while its R-hat, the largest
@@ -104,10 +133,15 @@ def reference_draws(
         sets = [_part(found, slice(i * draws, (i + 1) * draws)) for i in range(chains)]
         return Reference(name, _grouped(sets), None, 0, time.perf_counter() - began, 1)
     options = {**engine.options, **settings, "num_samples": draws, "num_chains": chains}
-    for _ in range(ATTEMPTS):
+    for attempt in range(ATTEMPTS):
+        say(
+            f"{name}: exact draws, {chains} chains of {draws} with thinning {options['thinning']} after "
+            f"{options['num_warmup']} of warm-up" + f" (run {attempt + 1} of {ATTEMPTS} at most)"
+        )
         tree = engine(entry.spec, parts.labelled, rng_key=seed, **options)
         found = _probs(tree, parts)
         rhat, thinning = largest_rhat(found.pool.reshape(chains, draws, -1)), int(options["thinning"])
+        say(f"{name}: R-hat {rhat:.3f} after {time.perf_counter() - began:.0f} s")
         if rhat < RHAT_LIMIT:
             break
         options |= {"thinning": 4 * thinning, "num_warmup": 2 * options["num_warmup"]}

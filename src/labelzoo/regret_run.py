@@ -105,7 +105,8 @@ def measure_regret(
     Raises
     ------
     ValueError
-        If a name does not exist, the reference is not exact, or the pool is not larger than the batch.
+        If a name does not exist, the reference is not exact, too few rows have labels, or the pool is not
+        larger than the batch.
     """
     from labelzoo.models import registry
 
@@ -123,8 +124,7 @@ def measure_regret(
         name: {**program, **options[name], **(engine_settings or {}).get(name, {})}
         for name in (*chosen, exact)
     }
-    say(f"{exact}: exact draws")
-    judge_draws = reference_draws(entry, parts, exact, repeats, draws, seed, own[exact])
+    judge_draws = reference_draws(entry, parts, exact, repeats, draws, seed, own[exact], say)
     payload = {
         "model": entry.spec.name, "data": "", "reference": exact, "rhat": judge_draws.rhat,
         "divergences": judge_draws.divergences, "thinning": judge_draws.thinning,
@@ -177,6 +177,8 @@ def regret_and_report(model: Any, data_name: Any, out: Any, command: str = "", *
     judged = any(row["regret"] is not None for row in payload["engines"])
     if judged:
         files.append(write_bytes(folder / "regret.png", regret_picture([payload])))
+    else:
+        (folder / "regret.png").unlink(missing_ok=True)  # of an earlier run: it would pass for this one's
     payload["files"] = [*map(str, files), str(folder / "regret.json")]
     content = json.dumps(payload, ensure_ascii=False, allow_nan=False, indent=1)
     write_bytes(folder / "regret.json", content.encode())

@@ -126,6 +126,7 @@ def _two(value: float | None, floor: float | None) -> str:
 
 
 def _percent(value: float) -> str:
+    value = 0.0 if abs(value) < 1e-8 else value  # what rounding left of equal values
     return f"{100 * value:.2g} %" if abs(value) < 0.1 else f"{100 * value:.0f} %"
 
 

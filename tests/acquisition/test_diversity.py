@@ -153,7 +153,7 @@ class TestKCenter:
     def test_hybrid_stays_among_the_most_uncertain(self) -> None:
         probs = np.full((60, 2), 0.01)
         probs[7:27] = 0.5
-        choice = DIVERSITY["k_center_top10"](make_problem(pool=60, mean_probs=probs), 2)
+        choice = DIVERSITY["k_center_top10"](make_problem(pool=60, labels=2, mean_probs=probs), 2)
         assert ((choice.rows >= 7) & (choice.rows < 27)).all()
         assert choice.report["rows_compared"] == 20
         with pytest.raises(ValueError, match="mean_probs or a kernel"):
@@ -213,9 +213,9 @@ class TestTargets:
         assert np.abs(z).max() < 5, f"z {z}, seeds 0 to {draws - 1}"
 
     def test_no_target_of_positive_weight(self) -> None:
-        with pytest.raises(ValueError, match="a target of positive weight"):
+        with pytest.raises(ValueError, match="weights are all 0: no target matters"):
             DIVERSITY["nearest_target"](make_problem(weights=np.zeros(5)), 2)
-        with pytest.raises(ValueError, match="weights must be 5 finite numbers"):
+        with pytest.raises(ValueError, match="weights must be finite and at least 0: weights.0. is -1"):
             DIVERSITY["density_random"](make_problem(weights=-np.ones(5)), 2)
 
 

@@ -64,7 +64,6 @@ def test_generator_notices_changes(generator: ModuleType, tmp_path: Path) -> Non
     ("change", "message"),
     [
         ({"helps": " "}, "no helps"),
-        ({"query": "column"}, "unknown query"),
         ({"cost": "a\nb"}, "several lines"),
         ({"name": "other"}, "its own name is other"),
     ],

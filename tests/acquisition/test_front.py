@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 from scipy import sparse
 
-from labelzoo.acquisition import Acquisition, PoolExhausted, Problem, ask, find
+from labelzoo.acquisition import Acquisition, PoolExhausted, Problem, ask, find, next_rows, score
 from labelzoo.acquisition import catalogue as names
 from labelzoo.acquisition.catalogue import _EXTRA, register_acquisition
 from labelzoo.acquisition.ensemble import greedy_for_targets, make_ensemble, target_gram
@@ -17,6 +17,7 @@ from labelzoo.acquisition.front import check_same_labels
 from labelzoo.data import LabelData
 from labelzoo.inference.fit import fit
 from labelzoo.inference.predict import label_prob, mean_prob
+from labelzoo.inference.predictions import add_predictions
 
 LABELS = ("a", "b", "c")
 
@@ -213,7 +214,7 @@ def test_nothing_left(gp: xr.DataTree) -> None:
             ask(gp, table(5, 0, 5), acquire=name)
 
 
-@pytest.mark.parametrize("batch", [0, -1, 2.5, "3"])
+@pytest.mark.parametrize("batch", [0, -1, 2.5, "3", True, np.True_])
 def test_bad_batch(gp: xr.DataTree, pool: LabelData, batch: Any) -> None:
     with pytest.raises(ValueError, match="batch must be a positive integer, got"):
         ask(gp, pool, acquire="random", batch=batch)
@@ -268,3 +269,96 @@ def test_no_probability_is_named(gp: xr.DataTree, pool: LabelData) -> None:
         ask(broken, pool, acquire="entropy")
     with pytest.raises(ValueError, match=r"row|sample"):
         ask(broken, pool, acquire="bald")
+
+
+def test_frames_are_matched_by_name(gp: xr.DataTree, pool: LabelData) -> None:
+    features = [f"feature {i}" for i in range(4)]
+    frame = pd.DataFrame(table(6, 2, 6).X, columns=features)
+    wanted = ask(gp, pool, acquire="ivr", batch=5, targets=frame.to_numpy())
+    for one in (frame, frame[features[::-1]], pd.DataFrame(frame.to_numpy())):
+        pd.testing.assert_frame_equal(ask(gp, pool, acquire="ivr", batch=5, targets=one), wanted)
+    reversed_by_hand = ask(gp, pool, acquire="ivr", batch=5, targets=frame.to_numpy()[:, ::-1])
+    assert not reversed_by_hand["gain"].equals(wanted["gain"])  # so that order is not without effect
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda f: f.rename(columns={"feature 1": "z"}),
+            "targets: .*lacks .* 'feature 1'.*know: 'z'",
+        ),
+        (lambda f: f.assign(X=1.0), "targets: the frame has columns that the posterior does not know: 'X'"),
+        (lambda f: f.iloc[:, [0, 1, 2, 3, 1]], "targets: the frame has twice 'feature 1'"),
+        (
+            lambda f: f.astype({"feature 2": str}).assign(**{"feature 2": "warm"}),
+            "targets: could not convert",
+        ),
+    ],
+)
+def test_other_frames_are_refused(gp: xr.DataTree, pool: LabelData, change: Any, message: str) -> None:
+    frame = pd.DataFrame(table(6, 2, 6).X, columns=[f"feature {i}" for i in range(4)])
+    with pytest.raises(ValueError, match=message):
+        ask(gp, pool, acquire="ivr", targets=change(frame))
+
+
+def predicted(tree: xr.DataTree, pool: LabelData) -> xr.DataTree:
+    return add_predictions(tree, pool.subset(rows=range(12, 20)))
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, True, "1", None])
+def test_seeds_are_refused_by_name(gp: xr.DataTree, pool: LabelData, seed: Any) -> None:
+    tree = predicted(gp, pool)
+    for call in (
+        lambda: ask(gp, pool, acquire="random", seed=seed),
+        lambda: score(tree, seed=seed),
+        lambda: next_rows(tree, seed=seed),
+    ):
+        with pytest.raises(ValueError, match="seed must be an integer of at least 0, got"):
+            call()
+    assert len(next_rows(tree, np.int64(2), seed=np.uint8(3))) == 2
+
+
+def test_wrong_kinds_of_arguments_are_named(gp: xr.DataTree, pool: LabelData) -> None:
+    tree = predicted(gp, pool)
+    for call in (lambda: ask(None, pool), lambda: score(None), lambda: next_rows("f.nc")):
+        with pytest.raises(TypeError, match="tree must be a posterior, the DataTree of a fit, got"):
+            call()
+    with pytest.raises(TypeError, match=r"pool must be a LabelData, got ndarray: LabelData.from_arrays"):
+        ask(gp, np.ones((3, 4)))
+    with pytest.raises(TypeError, match="labelled must be a LabelData, got DataFrame"):
+        ask(gp, pool, labelled=pd.DataFrame())
+    with pytest.raises(TypeError, match=r"name must be one name of the catalogue, got \['ivr'\]"):
+        score(tree, ["ivr"])
+    for call in (lambda: ask(gp, pool, acquire=["ivr"]), lambda: next_rows(tree, acquire=["ivr"])):
+        with pytest.raises(TypeError, match=r"acquire must be one name of the catalogue, got \['ivr'\]"):
+            call()
+    with pytest.raises(ValueError, match="batch must be a positive integer, got True"):
+        next_rows(tree, True)
+
+
+def test_predictions_without_rows(gp: xr.DataTree, pool: LabelData) -> None:
+    tree = predicted(gp, pool)
+    empty = tree.copy()
+    empty["predictions"] = xr.DataTree(tree["predictions"].to_dataset().isel(obs=slice(0)))
+    for call in (lambda: next_rows(empty), lambda: score(empty)):
+        with pytest.raises(PoolExhausted, match="the predictions hold no rows"):
+            call()
+    empty["predictions"] = xr.DataTree(tree["predictions"].to_dataset().isel(draw=slice(0)))
+    with pytest.raises(ValueError, match="label_prob is empty: its sizes are"):
+        next_rows(empty)
+
+
+def test_damaged_posteriors_are_named(gp: xr.DataTree, pool: LabelData) -> None:
+    def lacking(name: str) -> xr.DataTree:
+        tree = gp.copy()
+        del tree[name]
+        return tree
+
+    for name in ("posterior", "constant_data"):
+        with pytest.raises(ValueError, match=f"the posterior is damaged: it lacks the group '{name}'"):
+            ask(lacking(name), pool)
+    tree = gp.copy()
+    tree.attrs["label_names"] = "a, b"
+    with pytest.raises(ValueError, match="its attribute 'label_names' is no JSON"):
+        ask(tree, pool)

@@ -271,12 +271,12 @@ def test_orthogonal_directions() -> None:
     ("change", "message"),
     [
         ({"X_pool": np.array([[0.0, np.nan, 0.0]])}, "X_pool row 0, feature 1"),
-        ({"X_targets": np.full((3, 3), np.inf)}, "X_targets row 0, feature 0"),
-        ({"weights": np.array([1.0, -1, 1, 1, 1, 1, 1])}, "weights must be 7 finite numbers"),
+        ({"X_targets": np.full((7, 3), np.inf)}, "X_targets row 0, feature 0"),
+        ({"weights": np.array([1.0, -1, 1, 1, 1, 1, 1])}, "at least 0: weights.1. is -1"),
         ({"kernel": Rbf(noise_ratio=0.0)}, "noise_ratio must be a positive number"),
         ({"Y_labelled": np.full((5, 2), 2.0)}, "Y_labelled row 0, label 0: 2.0"),
-        ({"Y_labelled": np.zeros((4, 2))}, "X_labelled has 5 rows"),
-        ({"X_targets": np.zeros((0, 3))}, "X_targets has no rows"),
+        ({"Y_labelled": np.zeros((4, 2))}, "Y_labelled has 4 labelled rows, X_labelled has 5"),
+        ({"X_targets": np.zeros((0, 3))}, "X_targets has no targets"),
         ({"kernel": None}, "needs kernel"),
     ],
 )
