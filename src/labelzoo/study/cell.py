@@ -194,7 +194,7 @@ def run_cell(setting: Setting, done: list[Round]) -> Iterator[Round]:
         seconds = time.perf_counter() - begin
         spent += seconds
         if plan.max_seconds is not None and spent > plan.max_seconds:
-            raise NotRun(f"not run: cost, {spent:.0f} s of choosing by round {number} of {plan.rounds}")
+            raise NotRun(f"not run: cost, {spent:.3g} s of choosing by round {number} of {plan.rounds}")
         asked.append(queries)
         yield finished(setting, asked, choice, seconds)
 
