@@ -70,11 +70,7 @@ def writing(path: Path, plan: Plan) -> Iterator[sqlite3.Connection]:
 def is_damage(error: sqlite3.Error) -> bool:
     """Say whether SQLite found a database at fault, and not its surroundings."""
     code = getattr(error, "sqlite_errorcode", None)
-    return code is None or code & 0xFF in (
-        sqlite3.SQLITE_ERROR,
-        sqlite3.SQLITE_CORRUPT,
-        sqlite3.SQLITE_NOTADB,
-    )
+    return code is None or code & 0xFF in FAULTS
 
 
 def put_under_free_name(temporary: Path, target: Path) -> None:
