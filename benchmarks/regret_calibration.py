@@ -3,8 +3,8 @@
 Run ``python benchmarks/regret_calibration.py [--cases 100]``. Each case is a posterior of its own: three
 latents that move 30 pool rows and 20 targets by random amounts, two labels; 6 replicates, batches of 4, 200
 draws. Printed for each acquisition function: the mean excess over its own Monte Carlo error, the stated
-standard errors (root mean square) over the spread of the excess between cases, and how often "loses" is said at
-5 % without a correction for the number of comparisons, which should be in one of twenty cases at most.
+standard errors (root mean square) over the spread of the excess between cases, and how often "loses" is said
+at 5 % without a correction for the number of comparisons, which should be in one of twenty cases at most.
 """
 
 import argparse
