@@ -55,7 +55,7 @@ def active(
     ] = "guarded",
     cost_cap: Annotated[
         float | None,
-        typer.Option("--cost-cap", metavar="SECONDS", help="Give up what takes longer to choose, a seed."),
+        typer.Option("--cost-cap", metavar="SECONDS", help="Give up what takes more CPU to choose, a seed."),
     ] = None,
     processes: Annotated[
         int | None, typer.Option("--processes", min=1, help="Worker processes; default: the cores.")

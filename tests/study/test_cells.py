@@ -199,7 +199,7 @@ def test_the_cap_counts_all_rounds_of_a_cell(tmp_path: Path) -> None:
     plan = small_plan(DATA, acquire=("k_center", "random"), seeds=(0,), max_seconds=100.0)
     rows = [r for r in whole_study(plan, DATA, tmp_path / "a.db") if r.acquire == "k_center"]
     cell = Setting(plan, DATA, "k_center", 0)
-    last = f"not run: cost, .* s of choosing by round {plan.rounds} of {plan.rounds}"
+    last = f"not run: cost, .* CPU s of choosing by round {plan.rounds} of {plan.rounds}"
     halves = [row._replace(seconds=99.9 / (len(rows) - 1)) for row in rows[:-1]]
     assert len(list(run_cell(cell, halves))) == 1
     halves[0] = halves[0]._replace(seconds=99.9)

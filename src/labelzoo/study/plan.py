@@ -49,8 +49,8 @@ class Plan:
     num_draws : int
         Posterior draws that a score may read.
     max_seconds : float or None
-        A cell whose function has taken longer than this to choose, all rounds together, is not run any
-        further, and the function not at all with other seeds.
+        A cell whose function has taken more CPU seconds than this to choose, all rounds together, is not run
+        any further, and the function not at all with other seeds.
     score_kernel : str
         How scores that read a kernel choose its length and noise, whatever the learner does: a rule of
         `labelzoo.inference.label_gp.evidence`.

@@ -126,7 +126,7 @@ def as_dict(one: analysis.Comparison) -> dict[str, Any]:
 
 
 def choosing(plan: Plan, rows: list[Round]) -> list[dict[str, Any]]:
-    """Return the median time that each function took to choose a batch."""
+    """Return the median CPU time that each function took to choose a batch."""
     out = []
     for name in plan.acquire:
         seconds = [row.seconds for row in rows if row.acquire == name and row.round > 0 and row.asked]
