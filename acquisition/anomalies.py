@@ -100,7 +100,7 @@ def check_gram(gram: Array, samples: int) -> None:
 
 
 def variance_reduction(
-    ensemble: Ensemble, weights: Array | None = None, *, gram: Array | None = None
+    ensemble: Ensemble, weights: Array | None = None, *, gram: Array | None = None, debias: bool = False
 ) -> Array:
     """Return the predictive variance that observing each row's labels removes at the targets: (row,).
 
@@ -109,6 +109,11 @@ def variance_reduction(
     (`target_gram`), or else the rows themselves, weighted by `weights` (default 1), row n left out.
     Units: variance of a probability, summed over labels and targets. Linear in the draws, so it is exact for
     jointly Gaussian probabilities and an approximation otherwise (Kalman 1960; Evensen 2003, equation 20).
+
+    Draws that have nothing to do with one another still have a covariance: that of n and t is A_n'A_t with
+    E[A_n'A_t A_t'A_n] = C_nt C_tn + (C_nt C_tn + C_nn tr C_tt) / (sample - 1) for Gaussian draws, C true.
+    Over many targets the last term rules, and it is largest for the row that varies most. `debias` subtracts
+    its plug-in, tr(R_n^-1 C_nn) tr(C_TT) / (sample - 1); a score may then be negative.
 
     Cost 2 rows labels sample^2 flops for the targets and the same for the scores, and per row a system of
     size min(labels, sample); memory sample^2 and one block beside the draws.
@@ -121,13 +126,14 @@ def variance_reduction(
         gram = flat @ flat.T
     check_gram(gram, samples)
     score = _by_labels if labels <= samples else _by_samples
+    share = 1 / (samples - 1) if debias else 0.0
     step = max(1, _BLOCK // (max(samples, labels) * min(samples, labels)))
     scores = np.zeros(rows)
     for start in range(0, rows, step):
         part = slice(start, start + step)
         own = np.ascontiguousarray(A[:, part].transpose(1, 0, 2))  # matrix products are slow on strides
-        scores[part] = score(own, floored(noise[part]), weights[part, None, None], gram)
-    return np.maximum(scores, 0.0)
+        scores[part] = score(own, floored(noise[part]), weights[part, None, None], gram, share)
+    return scores if debias else np.maximum(scores, 0.0)
 
 
 def condition(ensemble: Ensemble, row: int) -> Ensemble:
@@ -159,22 +165,29 @@ def _apply(root: tuple[Array, Array], A: Array) -> Array:
     return (flat + vectors @ (shrink[:, None] * (vectors.T @ flat))).reshape(A.shape)
 
 
-def _by_labels(own: Array, noise: Array, weights: Array, gram: Array) -> Array:
-    # tr(R^-1 A'(G - w A A')A) for a block of rows; own (row, sample, labels), systems of size labels.
+def _by_labels(own: Array, noise: Array, weights: Array, gram: Array, share: float) -> Array:
+    # tr(R^-1 A'(G - w A A' - s I)A) for a block of rows, s = share tr(G - w A A'); own (row, sample, labels),
+    # systems of size labels.
     turned = np.ascontiguousarray(own.transpose(0, 2, 1))
     cross = turned @ own
     seen = turned @ (gram @ own)
     if weights.any():
         seen -= weights * (cross @ cross)
+    if share:
+        spread = np.trace(gram) - weights * np.trace(cross, axis1=1, axis2=2)[:, None, None]
+        seen -= share * spread * cross
     cross[:, np.arange(noise.shape[1]), np.arange(noise.shape[1])] += noise
     return np.trace(np.linalg.solve(cross, seen), axis1=1, axis2=2)
 
 
-def _by_samples(own: Array, noise: Array, weights: Array, gram: Array) -> Array:
+def _by_samples(own: Array, noise: Array, weights: Array, gram: Array, share: float) -> Array:
     # The same by A R^-1 A' = I - (I + A D^-1 A')^-1, in systems of size sample.
     turned = np.ascontiguousarray(own.transpose(0, 2, 1))
     inner = (own / noise[:, None, :]) @ turned
     target = gram - weights * (own @ turned) if weights.any() else gram
+    if share:
+        spread = np.trace(np.broadcast_to(target, inner.shape), axis1=1, axis2=2)[:, None, None]
+        target = target - share * spread * np.eye(inner.shape[1])
     inverse = np.linalg.inv(np.eye(inner.shape[1]) + inner)
     return np.trace(np.broadcast_to(target, inner.shape), axis1=1, axis2=2) - (inverse * target).sum((1, 2))
 

@@ -32,7 +32,9 @@ __all__ = [
 ]
 
 
-def greedy_for_targets(ensemble: Ensemble, gram: Array, batch: int, *, seed: int = 0) -> tuple[Array, Array]:
+def greedy_for_targets(
+    ensemble: Ensemble, gram: Array, batch: int, *, seed: int = 0, debias: bool = False
+) -> tuple[Array, Array]:
     """Pick rows one after another for the targets of `gram`, each given the ones before it.
 
     Parameters
@@ -44,6 +46,8 @@ def greedy_for_targets(ensemble: Ensemble, gram: Array, batch: int, *, seed: int
     batch : int
     seed : int
         Of ties.
+    debias : bool
+        As in `variance_reduction`.
 
     Returns
     -------
@@ -54,11 +58,11 @@ def greedy_for_targets(ensemble: Ensemble, gram: Array, batch: int, *, seed: int
     """
     batch = check_batch(batch, ensemble.noise.shape[0])
     if batch > 1 and fits(ensemble):
-        return greedy_by_rows(ensemble, gram, batch, seed=seed)
+        return greedy_by_rows(ensemble, gram, batch, seed=seed, debias=debias)
     closed = np.zeros(ensemble.noise.shape[0], bool)
     rows, gains = [], []
     for step in range(batch):
-        scores = np.where(closed, -np.inf, variance_reduction(ensemble, gram=gram))
+        scores = np.where(closed, -np.inf, variance_reduction(ensemble, gram=gram, debias=debias))
         row = int(top(scores, 1, seed=seed + step)[0])
         rows.append(row)
         gains.append(float(scores[row]))
@@ -71,7 +75,7 @@ def greedy_for_targets(ensemble: Ensemble, gram: Array, batch: int, *, seed: int
 
 def _score(problem: Problem) -> Array:
     ensemble = make_ensemble(problem.need("probs", by="ensemble_ivr"))
-    return variance_reduction(ensemble, *_own_weights(problem), gram=_gram(problem))
+    return variance_reduction(ensemble, *_own_weights(problem), gram=_gram(problem), debias=True)
 
 
 def _choose(problem: Problem, batch: int) -> Choice:
@@ -79,9 +83,9 @@ def _choose(problem: Problem, batch: int) -> Choice:
     gram = _gram(problem)
     if gram is None:
         weights = problem.get("weights")
-        rows, gains = greedy(ensemble, batch, weights=weights, seed=problem.seed)
+        rows, gains = greedy(ensemble, batch, weights=weights, seed=problem.seed, debias=True)
     else:
-        rows, gains = greedy_for_targets(ensemble, gram, batch, seed=problem.seed)
+        rows, gains = greedy_for_targets(ensemble, gram, batch, seed=problem.seed, debias=True)
     return Choice(rows, gains, report={"samples": len(ensemble.anomalies)})
 
 
@@ -101,9 +105,9 @@ ENTRIES = (
         query="row",
         units="variance of a probability, summed over labels and targets",
         needs=("probs",),
-        bias="exact for jointly Gaussian probabilities; covariances have relative error about 1 / "
-        "sqrt(S), so "
-        "200 draws or more (fewer warn)",
+        bias="exact for jointly Gaussian probabilities; covariances have an error of about 1 / sqrt(S) of "
+        "the spreads, so 200 draws or more (fewer warn); what unrelated draws would show, tr(R^-1 C) "
+        "tr(C_targets) / (S - 1), is taken off, so a gain may be negative",
         cost="4 S^2 N L flops, per pick N systems of size min(L, S), and with targets 4 S N L^2 + 10 N L^3 a "
         "pick while 2 N L^2 numbers fit into 1 GiB, else 4 S^2 N L; S N L numbers in memory",
         helps="with draws from MCMC or a variational posterior and known rows to predict; label correlation "

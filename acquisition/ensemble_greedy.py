@@ -19,7 +19,9 @@ def fits(ensemble: Ensemble) -> bool:
     return labels <= samples and 2 * 8 * rows * labels**2 <= MOST_BYTES
 
 
-def greedy_by_rows(ensemble: Ensemble, gram: Array, batch: int, *, seed: int) -> tuple[Array, Array]:
+def greedy_by_rows(
+    ensemble: Ensemble, gram: Array, batch: int, *, seed: int, debias: bool
+) -> tuple[Array, Array]:
     """Return what `labelzoo.acquisition.ensemble.greedy_for_targets` returns, from the rows' own terms.
 
     With A_n the anomalies of row n and G the targets' gram, a score is tr((A_n'A_n + D_n)^-1 A_n'G A_n).
@@ -40,7 +42,8 @@ def greedy_by_rows(ensemble: Ensemble, gram: Array, batch: int, *, seed: int) ->
     closed = np.zeros(rows, bool)
     picked, gains = [], []
     for step in range(batch):
-        scores = np.where(closed, -np.inf, _scores(cross, seen, noise))
+        spread = np.trace(G) / (samples - 1) if debias else 0.0
+        scores = np.where(closed, -np.inf, _scores(cross, seen, noise, spread))
         row = int(top(scores, 1, seed=seed + step)[0])
         picked.append(row)
         gains.append(float(scores[row]))
@@ -76,13 +79,14 @@ def _terms(A: Array, gram: Array) -> tuple[Array, Array]:
     return cross, seen
 
 
-def _scores(cross: Array, seen: Array, noise: Array) -> Array:
-    """Return tr((cross + D)^-1 seen) of every row, at least 0."""
+def _scores(cross: Array, seen: Array, noise: Array, spread: float) -> Array:
+    """Return tr((cross + D)^-1 (seen - spread cross)) of every row; at least 0 without spread."""
     labels, scores = noise.shape[1], np.empty(len(noise))
     step = max(1, 2**21 // labels**2)
     for start in range(0, len(noise), step):
         part = slice(start, start + step)
         system = cross[part].copy()
         system[:, np.arange(labels), np.arange(labels)] += noise[part]
-        scores[part] = np.trace(np.linalg.solve(system, seen[part]), axis1=1, axis2=2)
-    return np.maximum(scores, 0.0)
+        target = seen[part] - spread * cross[part] if spread else seen[part]
+        scores[part] = np.trace(np.linalg.solve(system, target), axis1=1, axis2=2)
+    return scores if spread else np.maximum(scores, 0.0)

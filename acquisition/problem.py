@@ -248,8 +248,6 @@ class Acquisition:
             raise ValueError(f"acquisition {self.name!r} chose the same query twice")
         if size is not None and len(rows) and (rows.min() < 0 or rows.max() >= size):
             raise ValueError(f"acquisition {self.name!r} chose a row outside the pool of {size} rows")
-        if np.isnan(np.asarray(choice.gains, float)).any():
-            raise ValueError(f"acquisition {self.name!r} gives NaN as the gain of a query")
         return choice
 
 

@@ -39,7 +39,7 @@ def top(scores: Array, batch: int, *, seed: int = 0) -> Array:
 
 
 def greedy(
-    ensemble: Ensemble, batch: int, *, weights: Array | None = None, seed: int = 0
+    ensemble: Ensemble, batch: int, *, weights: Array | None = None, seed: int = 0, debias: bool = False
 ) -> tuple[Array, Array]:
     """Pick rows one after another, conditioning on each pick before the next.
 
@@ -55,7 +55,7 @@ def greedy(
     weights = np.ones(open_rows.size) if weights is None else np.asarray(weights, float)
     rows, gains = [], []
     for step in range(batch):
-        scores = np.where(open_rows, variance_reduction(ensemble, weights), -np.inf)
+        scores = np.where(open_rows, variance_reduction(ensemble, weights, debias=debias), -np.inf)
         row = int(top(scores, 1, seed=seed + step)[0])
         rows.append(row)
         gains.append(float(scores[row]))

@@ -1,7 +1,7 @@
 """What asking from an approximate posterior loses: regret of engines on three models, a table and a picture.
 
-Run ``python benchmarks/acquisition_regret.py --out out``; each of the four jobs takes about 90 s of one core,
-and ``--models`` names some of them. Data are simulated here; where ``--emotions`` (by default
+Run ``python benchmarks/acquisition_regret.py --out out``; each of the four jobs takes two to nine minutes on
+a busy machine, and ``--models`` names some of them. Data are simulated here; where ``--emotions`` (by default
 ../shared/data/npz/emotions.npz) exists, ``label_logistic`` is measured on real rows as well. Definition and
 reading: docs/regret.md.
 """

@@ -25,7 +25,7 @@ from labelzoo.acquisition import catalogue
 FOLDER = Path(os.environ.get("LABELZOO_DATA", Path(__file__).resolve().parents[1] / ".." / "shared" / "data"))
 DATA = ("emotions", "medical", "scene", "yeast", "enron", "mediamill_small", "corel5k")
 COST_CAP = 60.0
-"""Seconds of choosing, all rounds of one seed together; what takes longer is not run with any seed."""
+"""CPU seconds of choosing, all rounds of one seed together; what takes longer is not run with any seed."""
 MANY_LABELS = 100
 
 

@@ -121,7 +121,7 @@ def test_regret_of_a_known_batch() -> None:
 def test_value_is_the_variance_removed_row_by_row(own: bool) -> None:
     draws = field(np.random.default_rng(2))
     batch = np.array([3, 28, 11])
-    value = value_function(find_usable("ensemble_ivr"), Draws(draws.pool) if own else draws)
+    value = value_function(find_usable("ensemble_ivr"), Draws(draws.pool) if own else draws, debias=False)
     rest = np.setdiff1d(np.arange(POOL), batch)
     targets = draws.pool[:, rest] if own else draws.targets
     gram, ensemble = target_gram(targets), make_ensemble(draws.pool)

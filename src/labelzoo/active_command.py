@@ -16,6 +16,7 @@ from labelzoo.data_commands import SOURCE_HELP
 DATABASE = "study.db"
 RANDOM, ORACLE = "random", "oracle"
 STOPPED = 130
+BATCH_HELP = "Rows asked in a round; functions that ask single labels ask rows x labels cells."
 
 
 def active(
@@ -30,7 +31,7 @@ def active(
     out: Annotated[Path, typer.Option("--out", help="Folder for study.db, report.html, pictures, results.")],
     start: Annotated[int, typer.Option("--start", min=1, help="Rows labelled at the start.")] = 20,
     rounds: Annotated[int, typer.Option("--rounds", min=0, help="Rounds after it.")] = 20,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Rows asked in a round.")] = 10,
+    batch: Annotated[int, typer.Option("--batch", min=1, help=BATCH_HELP)] = 10,
     seeds: Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Seeds 0 to N-1.")] = 5,
     targets: Annotated[
         str, typer.Option("--targets", help="Where predictions matter: pool, predict or all.")
@@ -54,7 +55,7 @@ def active(
     ] = "guarded",
     cost_cap: Annotated[
         float | None,
-        typer.Option("--cost-cap", metavar="SECONDS", help="Give up what takes longer to choose, a seed."),
+        typer.Option("--cost-cap", metavar="SECONDS", help="Give up what takes more CPU to choose, a seed."),
     ] = None,
     processes: Annotated[
         int | None, typer.Option("--processes", min=1, help="Worker processes; default: the cores.")

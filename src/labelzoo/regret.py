@@ -218,14 +218,17 @@ def ratio(numerator: Any, denominator: Any) -> tuple[float, float]:
     return float(found), float(spread / abs(d.mean()))
 
 
-def value_function(entry: Acquisition, draws: Draws, seed: int = 0) -> Callable[[Array], float]:
+def value_function(
+    entry: Acquisition, draws: Draws, seed: int = 0, *, debias: bool = True
+) -> Callable[[Array], float]:
     """Return V(rows), what the labels of `rows` together are worth by these draws.
 
     For ``ensemble_ivr`` the variance removed at the targets by conditioning on all of the batch at once,
-    whatever its order; for functions that take the highest scores, the sum of the scores.
+    whatever its order; for functions that take the highest scores, the sum of the scores. `debias` takes off
+    what unrelated draws would show, as `labelzoo.acquisition.anomalies.variance_reduction` does.
     """
     if entry.name == "ensemble_ivr":
-        return _removed_variance(draws)
+        return _removed_variance(draws, debias)
     scores = np.asarray(entry.score(problem_of(draws, seed)), float)
     return lambda rows: float(scores[rows].sum())
 
@@ -275,7 +278,7 @@ def _correlation(a: Array, b: Array) -> float:
     return float(spearmanr(a, b).statistic) if np.ptp(a) > 0 and np.ptp(b) > 0 else float("nan")
 
 
-def _removed_variance(draws: Draws) -> Callable[[Array], float]:
+def _removed_variance(draws: Draws, debias: bool) -> Callable[[Array], float]:
     # tr(A_T' A_B (A_B'A_B + D_B)^-1 A_B' A_T), A the scaled anomalies and D the noise of the labels. Without
     # targets of their own these are the pool rows outside the batch.
     A, noise = make_ensemble(draws.pool)
@@ -290,6 +293,9 @@ def _removed_variance(draws: Draws) -> Callable[[Array], float]:
         seen = own.T @ turned[:, batch].reshape(samples, -1)
         if draws.targets is None:
             seen -= cross @ cross
+        if debias:
+            spread = np.trace(gram) - (np.trace(cross) if draws.targets is None else 0.0)
+            seen -= spread / (samples - 1) * cross
         cross[np.diag_indices_from(cross)] += np.maximum(noise[batch].ravel(), 1e-12)
         return float(np.trace(np.linalg.solve(cross, seen)))
 

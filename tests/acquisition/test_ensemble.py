@@ -128,7 +128,7 @@ def test_front_reads_a_datatree() -> None:
     probs = draws()
     scores = score(tree_of(probs))
     assert scores.dims == ("obs",)
-    np.testing.assert_allclose(scores.values, variance_reduction(make_ensemble(probs)))
+    np.testing.assert_allclose(scores.values, variance_reduction(make_ensemble(probs), debias=True))
     table = next_rows(tree_of(probs), 3)
     assert table["obs"][0] == scores["obs"].values[np.argmax(scores.values)]
     assert len(set(table["obs"])) == 3
@@ -168,24 +168,58 @@ def test_targets_equal_dense_conditioning(samples: int, labels: int) -> None:
 def test_kept_terms_choose_as_scoring_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     both = draws(samples=200, rows=60, labels=5, seed=8)
     ensemble, gram = make_ensemble(both[:, :35]), target_gram(both[:, 35:])
-    kept = greedy_for_targets(ensemble, gram, 9, seed=1)
-    monkeypatch.setattr("labelzoo.acquisition.ensemble.fits", lambda _: False)
-    anew = greedy_for_targets(ensemble, gram, 9, seed=1)
-    np.testing.assert_array_equal(kept[0], anew[0])
-    np.testing.assert_allclose(kept[1], anew[1], rtol=1e-9)
-    monkeypatch.undo()
+    for debias in (False, True):
+        kept = greedy_for_targets(ensemble, gram, 9, seed=1, debias=debias)
+        with monkeypatch.context() as patch:
+            patch.setattr("labelzoo.acquisition.ensemble.fits", lambda _: False)
+            anew = greedy_for_targets(ensemble, gram, 9, seed=1, debias=debias)
+        np.testing.assert_array_equal(kept[0], anew[0])
+        np.testing.assert_allclose(kept[1], anew[1], rtol=1e-9)
     with pytest.raises(ValueError, match="the targets have 199 draws, the pool has 200"):
         greedy_for_targets(ensemble, gram[1:, 1:], 9)
 
 
-def test_both_spaces_agree_on_the_pool_itself() -> None:
+@pytest.mark.parametrize(("labels", "own"), [(2, False), (2, True), (230, False), (230, True)])
+def test_unrelated_draws_are_worth_nothing_once_their_share_is_taken_off(labels: int, own: bool) -> None:
+    plain, debiased = [], []
+    for seed in range(40 if labels == 2 else 8):
+        both = np.random.default_rng(seed).uniform(0.2, 0.8, (210, 12, labels))
+        ensemble = make_ensemble(both if own else both[:, :6])
+        gram = None if own else target_gram(both[:, 6:])
+        plain.append(variance_reduction(ensemble, gram=gram).mean())
+        debiased.append(variance_reduction(ensemble, gram=gram, debias=True).mean())
+    z = np.mean(debiased) / (np.std(debiased, ddof=1) / np.sqrt(len(debiased)))
+    assert abs(z) < 5, f"z {z:.1f}, seeds from 0"
+    assert np.mean(plain) > 20 * abs(np.mean(debiased))
+
+
+def test_the_debiased_score_is_nearer_to_that_of_many_draws() -> None:
+    """Rows 0 to 2 move with the targets a little, row 3 alone and much: few draws prefer row 3, wrongly."""
+    rng = np.random.default_rng(3)
+    load = np.concatenate([np.full(3, 0.03), np.zeros(1), np.full(40, 0.03)])[:, None]
+    alone = np.concatenate([np.full(3, 0.02), np.full(1, 0.25), np.full(40, 0.1)])[:, None]
+
+    def scores(samples: int, debias: bool) -> np.ndarray:
+        shared = rng.standard_normal((samples, 1, 1))
+        both = np.clip(0.5 + shared * load + alone * rng.standard_normal((samples, 44, 1)), 0, 1)
+        return variance_reduction(make_ensemble(both[:, :4]), gram=target_gram(both[:, 4:]), debias=debias)
+
+    exact = np.array([*[40 * (0.03 * 0.03) ** 2 / 0.25] * 3, 0.0])  # sum of cov^2 / (var + noise)
+    plain, debiased = (np.mean([scores(200, flag) for _ in range(300)], axis=0) for flag in (False, True))
+    assert plain[3] > 2 * plain[:3].max()
+    assert debiased[:3].min() > 2 * debiased[3]
+    assert np.abs(debiased - exact).max() < 0.1 * (plain - exact)[3]
+
+
+@pytest.mark.parametrize("share", [0.0, 1 / 209])
+def test_both_spaces_agree_on_the_pool_itself(share: float) -> None:
     probs = draws(samples=210, rows=4, labels=9, seed=6)
     own = make_ensemble(probs).anomalies.transpose(1, 0, 2)
     noise, weights = make_ensemble(probs).noise, np.arange(4.0)[:, None, None]
     gram = target_gram(probs, np.arange(4.0))
     np.testing.assert_allclose(
-        anomalies._by_labels(own, noise, weights, gram),
-        anomalies._by_samples(own, noise, weights, gram),
+        anomalies._by_labels(own, noise, weights, gram, share),
+        anomalies._by_samples(own, noise, weights, gram, share),
         rtol=1e-9,
         atol=1e-12,
     )
@@ -220,13 +254,14 @@ def test_entry_reads_targets_and_weights() -> None:
     probs, targets = draws(rows=8)[:, :5], draws(rows=8)[:, 5:]
     weights = np.array([0.0, 3.0, 1.0])
     given = ENTRY.score(Problem(probs=probs, target_probs=targets, weights=weights))
-    by_hand = 3 * variance_reduction(make_ensemble(probs), gram=target_gram(targets[:, [1]]))
-    by_hand = by_hand + variance_reduction(make_ensemble(probs), gram=target_gram(targets[:, [2]]))
+    ensemble, grams = make_ensemble(probs), [target_gram(targets[:, [at]]) for at in (1, 2)]
+    by_hand = 3 * variance_reduction(ensemble, gram=grams[0], debias=True)
+    by_hand = by_hand + variance_reduction(ensemble, gram=grams[1], debias=True)
     np.testing.assert_allclose(given, by_hand, rtol=1e-10)
     pool = ENTRY.score(Problem(probs=probs))
-    np.testing.assert_allclose(pool, variance_reduction(make_ensemble(probs)))
+    np.testing.assert_allclose(pool, variance_reduction(ensemble, debias=True))
     choice = ENTRY(Problem(probs=probs), 3)
-    rows, gains = greedy(make_ensemble(probs), 3)
+    rows, gains = greedy(ensemble, 3, debias=True)
     assert (choice.rows == rows).all() and (choice.gains == gains).all()
     assert choice.report["samples"] == 300
 

@@ -117,7 +117,7 @@ def test_ensemble_front_equals_its_core(topics: xr.DataTree, pool: LabelData) ->
     draws = label_prob(topics, np.concatenate([pool.X[12:], targets.X]), num_draws=400).values
     draws = draws.reshape(-1, 25, 3)
     gram = target_gram(draws[:, 18:], weights)
-    rows, gains = greedy_for_targets(make_ensemble(draws[:, :18]), gram, 4, seed=3)
+    rows, gains = greedy_for_targets(make_ensemble(draws[:, :18]), gram, 4, seed=3, debias=True)
     assert found["obs"].tolist() == [pool.example_names[12 + i] for i in rows]
     np.testing.assert_allclose(found["gain"], gains)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from labelzoo.data import LabelData
-from labelzoo.study import Plan, database
+from labelzoo.study import Plan, StudyMismatch, StudyNotWritten, database
 from labelzoo.study.cell import NotRun, Setting, run_cell
 from labelzoo.study.run import versions
 from labelzoo.study.workers import described
@@ -47,13 +47,15 @@ def run_here(
         try:
             done = database.read_rounds(out, acquire, seed)
             for count, row in enumerate(run_cell(Setting(plan, data, acquire, seed), done), 1):
-                database.write_round(out, row)
+                database.write_round(out, plan, row)
                 if count == stop_after:
                     break
         except NotRun as reason:
-            database.write_skipped(out, acquire, seed, str(reason))
+            database.write_skipped(out, plan, acquire, seed, str(reason))
+        except (StudyMismatch, StudyNotWritten):
+            raise
         except Exception as error:
-            database.write_failed(out, acquire, seed, described(error))
+            database.write_failed(out, plan, acquire, seed, described(error))
 
 
 def whole_study(plan: Plan, data: LabelData, out: Path) -> list[Any]:

@@ -15,7 +15,7 @@ import pytest
 
 from labelzoo.cli import run as labelzoo
 from labelzoo.data import save_npz
-from labelzoo.study import database, run
+from labelzoo.study import database, progress, run
 from labelzoo.study.progress import study_progress
 from labelzoo.study.report import left_out, points, span, verdict_word
 from tests.study.small import run_here, small_data
@@ -98,6 +98,12 @@ def test_resume_extends_and_the_printed_command_makes_the_same(source: Path, cap
         (["--evaluator", "theirs", "--acquire", "random"], "evaluators must be among"),
         (["--test-fraction", "2", "--acquire", "random"], "test_fraction must lie between"),
         (["--batch", "0", "--acquire", "random"], "batch"),
+        (["--cost-cap", "-1", "--acquire", "random"], "(the cost cap) must be a positive number, got -1.0"),
+        (["--cost-cap", "nan", "--acquire", "random"], "(the cost cap) must be a positive number, got nan"),
+        (
+            ["--evaluator", "own,own", "--acquire", "random"],
+            "must be among own, common, each once",
+        ),
         (["--resume", "--acquire", "random"], "holds no study to resume"),
     ],
 )
@@ -150,7 +156,7 @@ def test_a_stop_says_how_to_go_on(source: Path, capsys: Any, monkeypatch: Any, n
 def test_a_failed_cell_gives_exit_code_one(source: Path, capsys: Any, monkeypatch: Any) -> None:
     def failing(plan: Any, data: Any, out: Path, cells: Any, *_: Any) -> None:
         run_here(plan, data, out, [cell for cell in cells if cell != ("k_center", 1)])
-        database.write_failed(out, "k_center", 1, "RuntimeError: <b>bad</b>")
+        database.write_failed(out, plan, "k_center", 1, "RuntimeError: <b>bad</b>")
 
     monkeypatch.setattr(run, "run_cells", failing)
     assert labelzoo(arguments(source, "--json", acquire="k_center,random")) == 1
@@ -176,9 +182,34 @@ def test_the_page_opens_in_a_browser(source: Path, tmp_path: Path, capsys: Any) 
     assert "Judged by the learner itself" in done.stdout and done.stdout.count("<img") == 3
 
 
-def test_progress_is_off_without_a_terminal_and_counts_with_one(capsys: Any) -> None:
+def test_help_says_what_a_batch_of_labels_is(capsys: Any) -> None:
+    assert labelzoo(["active", "--help"]) == 0
+    text = re.sub(r"[\s│]+", " ", capsys.readouterr().out)
+    assert "functions that ask single labels ask rows x labels cells" in text
+
+
+def test_lines_off_a_terminal_come_from_time_to_time(capsys: Any, monkeypatch: Any) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
     with study_progress() as say:
-        assert say is None
+        assert say is not None
+        for at, done in ((101.0, 10), (129.0, 11), (160.0, 40), (161.0, 41), (220.0, 70), (280.0, 130)):
+            clock[0] = at
+            say(done, 130)
+    assert capsys.readouterr().err.splitlines() == [
+        "labelzoo: 40 of 130 rounds, about 3 min left",  # 30 rounds a minute since it began: 90 are left
+        "labelzoo: 70 of 130 rounds, about 2 min left",
+        "labelzoo: 130 of 130 rounds, about 0 min left",
+    ]
+
+
+def test_lines_know_no_time_left_before_a_round_is_done(capsys: Any) -> None:
+    say = progress.lines(every=0.0)
+    say(5, 9)
+    assert capsys.readouterr().err == "labelzoo: 5 of 9 rounds\n"
+
+
+def test_the_bar_counts(capsys: Any) -> None:
     with study_progress(shown=True) as say:
         assert say is not None
         say(3, 8)

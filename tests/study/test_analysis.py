@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from labelzoo.study.analysis import (
+    Comparison,
     Curves,
     Paired,
     area,
@@ -121,6 +122,46 @@ def test_comparison_of_a_whole_study() -> None:
     pictures = draw_pictures(plan, found, comparison)
     assert [p.file for p in pictures] == ["curves_own.png", "curves_common.png", "areas.png"]
     assert all(p.png.startswith(b"\x89PNG") for p in pictures)
+
+
+def test_rows_are_saved_only_where_a_difference_is_shown() -> None:
+    plan = small_plan(small_data(), acquire=("even", "good", "random"), seeds=(0, 1, 2))
+    rows = []
+    for seed, luck in enumerate((0.2, -0.2, 0.01)):
+        rows += made_rows("random", seed, [0.1, 0.2, 0.3])
+        rows += made_rows("good", seed, [0.1, 0.4 + 0.001 * seed, 0.5])
+        rows += made_rows("even", seed, [0.1, 0.2 + luck, 0.31])
+    found = curves(plan, rows, 3)
+    even, good = (c for c in compare_with_random(plan, found, 0.5) if _place(c) == PLACE)
+    assert rows_saved(found, "even", PLACE) is not None  # it gets there, by chance: nothing is claimed
+    assert even.interval[0] < 0 < even.interval[1] and even.rows_saved is None
+    assert good.interval[0] > 0 and good.rows_saved == rows_saved(found, "good", PLACE)
+    assert good.rows_saved == pytest.approx(12 - (6 + 3 * 0.2 / 0.301), abs=1e-9)
+
+
+def _place(one: Comparison) -> tuple[str, str, str]:
+    return one.evaluator, one.part, one.metric
+
+
+def compared(name: str, part: str, low: float, high: float, evaluator: str = "own") -> Comparison:
+    """A comparison on the headline metric with this interval."""
+    middle = (low + high) / 2
+    return Comparison(name, evaluator, part, "precision", middle, (low, high), 0.1, 0.1, 5, None, None, "")
+
+
+def test_the_target_rows_have_a_sentence_where_they_show_something() -> None:
+    plan = small_plan(small_data(), evaluators=("own",))
+    scored = [compared("a", "E", -0.1, 0.2), compared("b", "E", -0.1, 0.1)]
+    nothing = "Judged by the learner itself, no acquisition function is shown to differ from random rows"
+    quiet = [compared("a", "T", -0.1, 0.2), compared("b", "T", -0.2, 0.1)]
+    assert summary(plan, scored + quiet) == f"{nothing} (2 compared)."
+    shown = [compared("a", "T", 0.1, 0.2), compared("b", "T", -0.2, -0.1)]
+    assert summary(plan, scored + shown) == (
+        f"{nothing} (2 compared). At the target rows themselves, of 2 acquisition functions 1 beats (a) "
+        "random rows and 1 LOSES (b) to them."
+    )
+    other = [compared(name, "T", 0.1, 0.2, "common") for name in ("a", "b")]
+    assert summary(plan, scored + quiet + other) == f"{nothing} (2 compared)."  # of another evaluator
 
 
 def test_json_holds_no_nan() -> None:

@@ -1,5 +1,6 @@
 """Rounds of a study: reproducible, resumable, disjoint parts, honest about what is not known."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,28 @@ def test_a_failing_cell_does_not_take_the_others_along(tmp_path: Path, monkeypat
     ]  # fmt: skip
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="semaphores are files only here")
+def test_a_stop_leaves_no_semaphores_behind(tmp_path: Path) -> None:
+    """Once the command says how to go on, a second signal must leave nothing to be warned of."""
+
+    def held() -> set[str]:
+        return {path.name for path in Path("/dev/shm").glob(f"sem.*-{os.getpid()}-*")}
+
+    def stop() -> None:
+        seen.append(held())
+        raise KeyboardInterrupt
+
+    before = held()
+    plan = small_plan(DATA, seeds=(0,))
+    database.create(tmp_path / "a.db", plan, run.versions())
+    seen: list[set[str]] = []
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run_cells(plan, DATA, tmp_path / "a.db", plan.cells(), 1, stop)
+    assert caught.value.__traceback__ is not None  # whose frames live, as they do in the command
+    assert seen[0] > before and held() == before
+
+
 def test_a_dead_worker_is_recorded(tmp_path: Path, monkeypatch: Any) -> None:
     plan = small_plan(DATA, seeds=(0,))
     database.create(tmp_path / "a.db", plan, run.versions())
@@ -176,7 +199,7 @@ def test_the_cap_counts_all_rounds_of_a_cell(tmp_path: Path) -> None:
     plan = small_plan(DATA, acquire=("k_center", "random"), seeds=(0,), max_seconds=100.0)
     rows = [r for r in whole_study(plan, DATA, tmp_path / "a.db") if r.acquire == "k_center"]
     cell = Setting(plan, DATA, "k_center", 0)
-    last = f"not run: cost, .* s of choosing by round {plan.rounds} of {plan.rounds}"
+    last = f"not run: cost, .* CPU s of choosing by round {plan.rounds} of {plan.rounds}"
     halves = [row._replace(seconds=99.9 / (len(rows) - 1)) for row in rows[:-1]]
     assert len(list(run_cell(cell, halves))) == 1
     halves[0] = halves[0]._replace(seconds=99.9)
@@ -187,7 +210,7 @@ def test_the_cap_counts_all_rounds_of_a_cell(tmp_path: Path) -> None:
 def test_what_cost_too_much_with_one_seed_is_not_begun_with_others(tmp_path: Path, monkeypatch: Any) -> None:
     plan, out = small_plan(DATA, acquire=("k_center", "random"), seeds=(0, 1)), tmp_path / "a.db"
     database.create(out, plan, run.versions())
-    database.write_skipped(out, "k_center", 0, "not run: cost, 9 s of choosing by round 1 of 2")
+    database.write_skipped(out, plan, "k_center", 0, "not run: cost, 9 s of choosing by round 1 of 2")
     monkeypatch.setattr(workers, "_worker", {"plan": plan, "data": DATA, "out": out})
     for name in plan.acquire:
         workers._work(name, 1)

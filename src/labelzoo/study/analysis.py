@@ -134,7 +134,8 @@ def _family(
     out = []
     for name, test in tests.items():
         share = test.difference / top if top is not None and top > 0 else None
-        saved = rows_saved(found, name, place)
+        clear = test.interval[0] > 0 or test.interval[1] < 0  # a cost saved by chance would read as a finding
+        saved = rows_saved(found, name, place) if clear else None
         words = verdict(name, place[2], test)
         out.append(
             Comparison(

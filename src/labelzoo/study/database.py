@@ -2,12 +2,21 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from labelzoo.study.plan import FORMAT, OPEN, Plan
+from labelzoo.study.sqlite_file import StudyNotWritten, connect, put_under_free_name, reading, writing
+from labelzoo.study.validity import (
+    StudyMismatch,
+    check_tables,
+    damaged,
+    parsed,
+    parsed_object,
+    short,
+    where,
+)
+from labelzoo.whole_file import named_errors, temporary_file
 
 TABLES = """
 CREATE TABLE study (
@@ -23,7 +32,6 @@ CREATE TABLE skipped (acquire TEXT NOT NULL, seed INTEGER NOT NULL, reason TEXT 
 CREATE TABLE failed (acquire TEXT NOT NULL, seed INTEGER NOT NULL, reason TEXT NOT NULL,
     PRIMARY KEY (acquire, seed)) WITHOUT ROWID;
 """
-WAIT_SECONDS = 60.0
 
 
 class Round(NamedTuple):
@@ -41,34 +49,30 @@ class Round(NamedTuple):
     seconds: float
 
 
-class StudyMismatch(ValueError):
-    """The database belongs to another study, another version, or is no study at all."""
-
-
-@contextmanager
-def connect(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open the database; every statement outside ``with connection`` commits at once."""
-    with closing(sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)) as connection:
-        connection.execute("PRAGMA synchronous = FULL")
-        yield connection
-
-
 def create(path: Path, plan: Plan, versions: dict[str, str]) -> None:
-    """Make the database, whole or not at all.
+    """Make the database, whole or not at all, and only if its name is free.
 
     Raises
     ------
     ValueError
-        If the file exists already.
+        If the file exists already, or cannot be written.
     """
-    from labelzoo.whole_file import whole_file
-
+    taken = f"{str(path)!r} exists: continue it with --resume, or choose another --out"
     if path.exists():
-        raise ValueError(f"{str(path)!r} exists: continue it with --resume, or choose another --out")
-    with whole_file(path) as temporary, connect(temporary) as connection:
-        connection.executescript(TABLES)
-        row = (FORMAT, plan.identity(), plan.to_json(), json.dumps(versions, sort_keys=True))
-        connection.execute("INSERT INTO study VALUES (?, ?, ?, ?)", row)
+        raise ValueError(taken)
+    row = (FORMAT, plan.identity(), plan.to_json(), json.dumps(versions, sort_keys=True))
+    with temporary_file(path) as temporary:
+        try:
+            with connect(temporary) as connection:
+                connection.executescript(TABLES)
+                connection.execute("INSERT INTO study VALUES (?, ?, ?, ?)", row)
+        except sqlite3.Error as error:
+            raise StudyNotWritten(f"cannot write {str(path)!r}: {error}") from error
+        try:
+            with named_errors(path):
+                put_under_free_name(temporary, path.resolve())
+        except ValueError as error:
+            raise (ValueError(taken) if isinstance(error.__cause__, FileExistsError) else error) from None
 
 
 def read_plan(path: Path) -> tuple[Plan, dict[str, str]]:
@@ -77,7 +81,7 @@ def read_plan(path: Path) -> tuple[Plan, dict[str, str]]:
     Raises
     ------
     StudyMismatch
-        If the file is no study of this layout.
+        If the file is no study of this layout, or damaged.
     """
     if not path.is_file():
         raise StudyMismatch(f"no study database {str(path)!r} to resume")
@@ -89,13 +93,38 @@ def read_plan(path: Path) -> tuple[Plan, dict[str, str]]:
                 raise StudyMismatch(f"{words}: start a new study")
             (health,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             if health != "ok":
-                raise StudyMismatch(f"{str(path)!r} is damaged: {health}")
-            plan, versions = connection.execute("SELECT plan, versions FROM study").fetchone()
-            return Plan.from_json(plan), json.loads(versions)
+                raise damaged(path, health)
+    except (sqlite3.Error, TypeError) as error:
+        raise StudyMismatch(f"{str(path)!r} is not a study database, or damaged: {error}") from error
+    try:
+        with reading(path) as connection:
+            check_tables(connection)
+            rows = connection.execute("SELECT identity, plan, versions FROM study").fetchall()
+        if len(rows) != 1:
+            raise ValueError(f"table study holds {len(rows)} rows, expected 1")
+        ((identity, plan, versions),) = rows
+        return checked_plan(identity, plan), parsed_object(versions, "versions")
     except StudyMismatch:
         raise
-    except (sqlite3.Error, TypeError, ValueError) as error:
-        raise StudyMismatch(f"{str(path)!r} is not a study database, or damaged: {error}") from error
+    except ValueError as error:
+        raise damaged(path, error) from error
+
+
+def checked_plan(identity: str, text: str) -> Plan:
+    """Return the plan in `text`, or raise a ValueError that says what is wrong with it."""
+    values = parsed_object(text, "plan")
+    names = Plan.__dataclass_fields__
+    for words, wrong in (("lacks", set(names) - set(values)), ("has unknown", set(values) - set(names))):
+        if wrong:
+            raise ValueError(f"plan {words} {', '.join(sorted(wrong))}")
+    try:
+        plan = Plan.from_json(text)
+        same = plan.identity() == identity
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"plan: {error}") from error
+    if not same:
+        raise ValueError("plan and identity do not belong together")
+    return plan
 
 
 def extend(path: Path, plan: Plan, versions: dict[str, str]) -> None:
@@ -134,13 +163,19 @@ def extend(path: Path, plan: Plan, versions: dict[str, str]) -> None:
             f"{str(path)!r} was made with other versions of {', '.join(names)}: results could differ, "
             "start a new study"
         )
-    with connect(path) as connection:
+    with writing(path, plan) as connection:
         connection.execute("UPDATE study SET plan = ?", (plan.to_json(),))
         connection.execute("DELETE FROM failed")
 
 
-def write_round(path: Path, row: Round) -> None:
-    """Write one round; a round that is there already stays as it is (it would be the same)."""
+def write_round(path: Path, plan: Plan, row: Round) -> None:
+    """Write one round; a round that is there already stays as it is (it would be the same).
+
+    Raises
+    ------
+    StudyMismatch, StudyNotWritten
+        As `writing` does; so do the functions below.
+    """
     values = (
         row.acquire,
         row.seed,
@@ -150,40 +185,75 @@ def write_round(path: Path, row: Round) -> None:
         json.dumps(row.report, sort_keys=True),
         row.seconds,
     )
-    with connect(path) as connection:
+    with writing(path, plan) as connection:
         connection.execute("INSERT OR IGNORE INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 
 
-def write_skipped(path: Path, acquire: str, seed: int, reason: str) -> None:
+def write_skipped(path: Path, plan: Plan, acquire: str, seed: int, reason: str) -> None:
     """Note that a cell was not run, and why."""
-    with connect(path) as connection:
+    with writing(path, plan) as connection:
         connection.execute("INSERT OR REPLACE INTO skipped VALUES (?, ?, ?)", (acquire, seed, reason))
 
 
-def write_failed(path: Path, acquire: str, seed: int, reason: str) -> None:
+def write_failed(path: Path, plan: Plan, acquire: str, seed: int, reason: str) -> None:
     """Note that a cell ended in an error that nobody expected."""
-    with connect(path) as connection:
+    with writing(path, plan) as connection:
         connection.execute("INSERT OR REPLACE INTO failed VALUES (?, ?, ?)", (acquire, seed, reason))
 
 
 def read_rounds(path: Path, acquire: str | None = None, seed: int | None = None) -> list[Round]:
-    """Return the rounds of one cell, or of the whole study, in order."""
-    where, values = "", ()
+    """Return the rounds of one cell, or of the whole study, in order.
+
+    Raises
+    ------
+    StudyMismatch
+        Naming the database and the round, if a row is no round.
+    """
+    condition, values = "", ()
     if acquire is not None:
-        where, values = " WHERE acquire = ? AND seed = ?", (acquire, seed)  # type: ignore[assignment]
-    query = f"SELECT * FROM rounds{where} ORDER BY acquire, seed, round"
-    with connect(path) as connection:
+        condition, values = " WHERE acquire = ? AND seed = ?", (acquire, seed)  # type: ignore[assignment]
+    columns = ", ".join(Round._fields)
+    query = f"SELECT {columns} FROM rounds{condition} ORDER BY acquire, seed, round"
+    with reading(path) as connection:
         rows = connection.execute(query, values).fetchall()
-    return [Round(a, s, r, json.loads(x), json.loads(m), json.loads(p), t) for a, s, r, x, m, p, t in rows]
+    try:
+        return [round_of(row) for row in rows]
+    except ValueError as error:
+        raise damaged(path, error) from error
+
+
+def round_of(row: tuple[Any, ...]) -> Round:
+    """Return one row as a Round, or raise a ValueError that names it."""
+    acquire, seed, number, asked, metrics, report, seconds = row
+    name = where(acquire, seed, number)
+    queries = parsed(asked, f"{name}: asked")
+    if not isinstance(queries, list):
+        raise ValueError(f"{name}: asked is {short(queries)}, expected a list")
+    return Round(
+        acquire,
+        seed,
+        number,
+        queries,
+        parsed_object(metrics, f"{name}: metrics"),
+        parsed_object(report, f"{name}: report"),
+        seconds,
+    )
 
 
 def read_skipped(path: Path) -> dict[tuple[str, int], str]:
     """Return why cells were not run, by (acquisition, seed)."""
-    with connect(path) as connection:
-        return {(a, s): reason for a, s, reason in connection.execute("SELECT * FROM skipped")}
+    return _read_reasons(path, "skipped")
 
 
 def read_failed(path: Path) -> dict[tuple[str, int], str]:
     """Return the errors of cells that failed, by (acquisition, seed)."""
-    with connect(path) as connection:
-        return {(a, s): reason for a, s, reason in connection.execute("SELECT * FROM failed")}
+    return _read_reasons(path, "failed")
+
+
+def _read_reasons(path: Path, table: str) -> dict[tuple[str, int], str]:
+    with reading(path) as connection:
+        rows = connection.execute(f"SELECT acquire, seed, reason FROM {table}").fetchall()
+    for row in rows:
+        if tuple(map(type, row)) != (str, int, str):
+            raise damaged(path, f"table {table} holds {short(row)}, expected a function, a seed and a reason")
+    return {(acquire, seed): reason for acquire, seed, reason in rows}

@@ -49,8 +49,8 @@ class Plan:
     num_draws : int
         Posterior draws that a score may read.
     max_seconds : float or None
-        A cell whose function has taken longer than this to choose, all rounds together, is not run any
-        further, and the function not at all with other seeds.
+        A cell whose function has taken more CPU seconds than this to choose, all rounds together, is not run
+        any further, and the function not at all with other seeds.
     score_kernel : str
         How scores that read a kernel choose its length and noise, whatever the learner does: a rule of
         `labelzoo.inference.label_gp.evidence`.
@@ -83,8 +83,10 @@ class Plan:
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
         unknown = [name for name in self.evaluators if name not in EVALUATORS]
-        if unknown or not self.evaluators:
-            raise ValueError(f"evaluators must be among {', '.join(EVALUATORS)}, got {self.evaluators!r}")
+        if unknown or not self.evaluators or len(set(self.evaluators)) < len(self.evaluators):
+            raise ValueError(
+                f"evaluators must be among {', '.join(EVALUATORS)}, each once, got {self.evaluators!r}"
+            )
         for name in ("start", "batch", "refit", "num_draws"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -93,6 +95,9 @@ class Plan:
             raise ValueError(f"rounds must be an integer of at least 0, got {self.rounds!r}")
         if not 0 < self.test_fraction < 1:
             raise ValueError(f"test_fraction must lie between 0 and 1, got {self.test_fraction!r}")
+        cap = self.max_seconds
+        if cap is not None and (isinstance(cap, bool) or not 0 < cap < float("inf")):
+            raise ValueError(f"max_seconds (the cost cap) must be a positive number, got {cap!r}")
         if isinstance(self.oracle, bool) or not isinstance(self.oracle, int) or self.oracle < 0:
             raise ValueError(f"oracle must be an integer of at least 0, got {self.oracle!r}")
         if not self.acquire or len(set(self.acquire)) < len(self.acquire):

@@ -71,8 +71,8 @@ OTHER_COLUMNS = (
 LEGEND = (
     "Points: hundredths of the mean of P@1, P@2 and P@3, mean over the learning curve, less that of random, "
     "on rows scored only (E). Rows saved: labelled rows that random needs for its last level, less those the "
-    "function needs for it; a dash where it never gets there. Of oracle: share of the gain of the oracle "
-    "reference. s a batch: median time to choose one."
+    "function needs for it; a dash where it never gets there or no difference is shown. Of oracle: share of "
+    "the gain of the oracle reference. s a batch: median CPU time to choose one."
 )
 
 

@@ -18,7 +18,9 @@ NOTES = (
     "T is transductive: the target rows, whose features (never labels) the acquisition functions may see.",
     "Area: mean height of a learning curve over the rounds. Each difference is paired: same split, same "
     "start, same seed. Intervals hold at 95 % for all functions of a family together (Bonferroni), "
-    "p-values are adjusted by Holm over it; a family is one evaluator, one part (E or T) and one metric.",
+    "p-values are adjusted by Holm over it; a family is one evaluator, one part (E or T) and one metric. "
+    "The interval decides what is called a difference: Holm is less strict, so that p may be below .05 "
+    "beside an interval that holds 0.",
     "Variance over seeds after Nadeau and Bengio (2003), s² (1/J + scored rows / pool rows): re-splits share "
     "rows, so their plain standard error is too small.",
     "Evaluator 'own' is the learner itself; 'common' is one-vs-rest logistic regression on the same labels. "
@@ -124,7 +126,7 @@ def as_dict(one: analysis.Comparison) -> dict[str, Any]:
 
 
 def choosing(plan: Plan, rows: list[Round]) -> list[dict[str, Any]]:
-    """Return the median time that each function took to choose a batch."""
+    """Return the median CPU time that each function took to choose a batch."""
     out = []
     for name in plan.acquire:
         seconds = [row.seconds for row in rows if row.acquire == name and row.round > 0 and row.asked]
@@ -148,10 +150,10 @@ def notes(plan: Plan, rows: list[Round]) -> list[str]:
         out.append(PUBLISHED_NOTE)
     if plan.oracle:
         out.append(ORACLE_NOTE.format(count=plan.oracle))
-    family = len([name for name in plan.acquire if name not in (analysis.RANDOM, "oracle")])
-    if len(plan.seeds) < FEW_SEEDS and family:
+    done = {row.acquire for row in rows} - {analysis.RANDOM, "oracle"}
+    if len(plan.seeds) < FEW_SEEDS and done:
         out.append(
-            f"With {len(plan.seeds)} seeds and {family} functions compared only large differences can be "
+            f"Seeds: {len(plan.seeds)}; functions compared: {len(done)}. Only large differences can be "
             "shown: no difference shown does not mean that there is none. Add seeds "
             f"(--resume --seeds {FEW_SEEDS})."
         )
@@ -171,20 +173,25 @@ def summary(plan: Plan, comparison: list[analysis.Comparison]) -> str:
         mine = headline(comparison, evaluator)
         if not mine:
             continue
-        wins = [one.acquire for one in mine if one.interval[0] > 0]
-        losses = [one.acquire for one in mine if one.interval[1] < 0]
         who = "the learner itself" if evaluator == "own" else "the common classifier"
-        if not wins and not losses:
-            text = f"no acquisition function is shown to differ from random rows ({len(mine)} compared)"
-        else:
-            text = (
-                f"of {len(mine)} acquisition functions {named(wins, 'beat')} random rows and "
-                f"{named(losses, 'LOSE')} to them"
-            )
-        sentences.append(f"Judged by {who}, {text}.")
+        sentences.append(f"Judged by {who}, {told(mine)}.")
+        if any(one.interval[0] > 0 or one.interval[1] < 0 for one in headline(comparison, evaluator, "T")):
+            sentences.append(f"At the target rows themselves, {told(headline(comparison, evaluator, 'T'))}.")
     if not sentences:
         return "Nothing was compared with random: no acquisition function but random has results."
     return " ".join(sentences)
+
+
+def told(mine: list[analysis.Comparison]) -> str:
+    """Return how many functions beat random and how many lose, with their names."""
+    wins = [one.acquire for one in mine if one.interval[0] > 0]
+    losses = [one.acquire for one in mine if one.interval[1] < 0]
+    if not wins and not losses:
+        return f"no acquisition function is shown to differ from random rows ({len(mine)} compared)"
+    return (
+        f"of {len(mine)} acquisition functions {named(wins, 'beat')} random rows and "
+        f"{named(losses, 'LOSE')} to them"
+    )
 
 
 def named(names: list[str], verb: str) -> str:
@@ -193,12 +200,14 @@ def named(names: list[str], verb: str) -> str:
     return f"{len(names)} {verb}" + (f" ({', '.join(names)})" if names else "")
 
 
-def headline(comparison: list[analysis.Comparison], evaluator: str) -> list[analysis.Comparison]:
-    """Return the comparisons of the headline metric on E, best first."""
+def headline(
+    comparison: list[analysis.Comparison], evaluator: str, part: str = "E"
+) -> list[analysis.Comparison]:
+    """Return the comparisons of the headline metric on one part, best first."""
     mine = [
         one
         for one in comparison
-        if (one.evaluator, one.part, one.metric) == (evaluator, "E", analysis.HEADLINE)
+        if (one.evaluator, one.part, one.metric) == (evaluator, part, analysis.HEADLINE)
     ]
     return sorted(mine, key=lambda one: -one.difference)
 

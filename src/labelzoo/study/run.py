@@ -6,7 +6,10 @@ from pathlib import Path
 
 from labelzoo.data import LabelData
 from labelzoo.study import database
+from labelzoo.study.lock import only_runner
 from labelzoo.study.plan import Plan
+from labelzoo.study.sqlite_file import reading
+from labelzoo.study.validity import check_rounds
 from labelzoo.study.workers import run_cells, users_functions
 
 LIBRARIES = ("labelzoo", "numpy", "scipy", "scikit-learn", "jax", "numpyro")
@@ -51,24 +54,32 @@ def run_study(
     Raises
     ------
     ValueError
-        For bad input, before any work; StudyMismatch if `out` is another study.
+        For bad input, before any work; StudyMismatch if `out` is another study or damaged; StudyRunning if
+        another process runs it; StudyNotWritten if a round cannot be written, those before it being kept.
     """
     if isinstance(processes, bool) or not isinstance(processes, int) or processes < 1:
         raise ValueError(f"processes must be a positive integer, got {processes!r}")
     check_plan(plan, data)
-    if resume:
-        database.extend(out, plan, versions())
-    else:
-        database.create(out, plan, versions())
-    cells = plan.cells()
-    done = {(row.acquire, row.seed): row.round for row in database.read_rounds(out)}
-    skipped = database.read_skipped(out)
-    todo = [cell for cell in cells if done.get(cell, -1) < plan.rounds and cell not in skipped]
-    if todo:
-        total = len(cells) * (plan.rounds + 1)
-        tick = None if say is None else lambda: say(count_done(plan, out), total)
-        run_cells(plan, data, out, todo, processes, tick)
+    with only_runner(out):
+        if resume:
+            database.extend(out, plan, versions())
+        else:
+            database.create(out, plan, versions())
+        todo = missing_cells(plan, data, out)
+        if todo:
+            total = len(plan.cells()) * (plan.rounds + 1)
+            tick = None if say is None else lambda: say(count_done(plan, out), total)
+            run_cells(plan, data, out, todo, processes, tick)
     return out
+
+
+def missing_cells(plan: Plan, data: LabelData, out: Path) -> list[tuple[str, int]]:
+    """Return the cells that lack rounds and are not left out; what the database holds is checked."""
+    rows = database.read_rounds(out)
+    check_rounds(out, plan, (data.num_rows, data.num_labels), rows)
+    done = {(row.acquire, row.seed): row.round for row in rows}
+    skipped = database.read_skipped(out)
+    return [cell for cell in plan.cells() if done.get(cell, -1) < plan.rounds and cell not in skipped]
 
 
 def check_plan(plan: Plan, data: LabelData) -> None:
@@ -103,7 +114,7 @@ def check_plan(plan: Plan, data: LabelData) -> None:
 
 def count_done(plan: Plan, out: Path) -> int:
     """Return how many rounds of the plan need no more work: written, or of cells that are not run."""
-    with database.connect(out) as connection:
+    with reading(out) as connection:
         query = "SELECT acquire, seed, COUNT(*) FROM rounds GROUP BY acquire, seed"
         rounds = {(a, s): n for a, s, n in connection.execute(query)}
     skipped = database.read_skipped(out)

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import connection, resource_tracker
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from labelzoo.acquisition.catalogue import _EXTRA, catalogue, register_acquisition
@@ -19,6 +21,9 @@ from labelzoo.acquisition.problem import Acquisition
 from labelzoo.data import LabelData
 from labelzoo.study import database
 from labelzoo.study.plan import Plan
+from labelzoo.study.sqlite_file import StudyNotWritten
+from labelzoo.study.validity import StudyMismatch
+from labelzoo.whole_file import named_errors
 
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
@@ -46,6 +51,11 @@ def run_cells(
     Where a worker dies, the cells that it took along are run once more, one after another; one that kills
     its worker again is recorded as failed.
 
+    Raises
+    ------
+    StudyMismatch, StudyNotWritten
+        If the database cannot be written; the workers are ended.
+
     Parameters
     ----------
     tick : callable
@@ -54,7 +64,7 @@ def run_cells(
     arguments = (plan, data, out, users_functions(plan))
     for cell in _run_pool(arguments, cells, processes, tick):
         if _run_pool(arguments, [cell], 1, tick):
-            database.write_failed(out, *cell, DIED)
+            database.write_failed(out, plan, *cell, DIED)
 
 
 def users_functions(plan: Plan) -> tuple[Acquisition, ...]:
@@ -87,10 +97,11 @@ def _run_pool(
     lost: list[Cell] = []
     before = {child.pid for child in multiprocessing.active_children()}
     context = multiprocessing.get_context("spawn")
-    with _environment(ONE_THREAD):
-        pool = ProcessPoolExecutor(min(processes, len(cells)), context, _start_worker, arguments)
+    started = context.Event()
+    with _environment(ONE_THREAD), _in_a_file(arguments) as path:
+        pool = ProcessPoolExecutor(min(processes, len(cells)), context, _start_worker, (path, started))
         try:
-            with _no_interrupt_for_children():
+            with _no_interrupt_for_children(), _no_script_for_children(arguments[3]):
                 waiting: dict[Future[None], Cell] = {pool.submit(_work, *cell): cell for cell in cells}
             while waiting:
                 finished, _ = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
@@ -98,12 +109,18 @@ def _run_pool(
                 if tick is not None:
                     tick()
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
             for child in multiprocessing.active_children():
                 if child.pid not in before:
                     child.kill()  # between two statements or within one: the database takes it
+            pool.shutdown(cancel_futures=True)
+            del pool, started  # with their semaphores: a second signal would leave those to be warned of
             raise
         pool.shutdown()
+    if lost and not started.is_set():
+        raise RuntimeError(
+            "worker processes could not start: they run your script anew to find its acquisition functions; "
+            "put what it does under `if __name__ == '__main__':`, or define the functions in a module"
+        )
     return sorted(lost, key=list(cells).index)
 
 
@@ -113,6 +130,16 @@ def _lost_cell(future: Future[None], cell: Cell) -> Cell | None:
     except BrokenProcessPool:
         return cell
     return None
+
+
+@contextmanager
+def _in_a_file(values: Any) -> Iterator[Path]:
+    """Yield a file that holds `values`: a child that ends at once leaves its parent writing to a pipe."""
+    with TemporaryDirectory(prefix="labelzoo-") as folder:
+        path = Path(folder) / "arguments.pickle"
+        with named_errors(path):
+            path.write_bytes(pickle.dumps(values))
+        yield path
 
 
 @contextmanager
@@ -143,7 +170,26 @@ def _no_interrupt_for_children() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _start_worker(plan: Plan, data: LabelData, out: Path, own: tuple[Acquisition, ...]) -> None:
+@contextmanager
+def _no_script_for_children(own: Sequence[Acquisition]) -> Iterator[None]:
+    """Start children that do not run the caller's script anew, unless functions are defined there."""
+    main = sys.modules["__main__"]
+    spec, path = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    if any(b"__main__" in pickle.dumps(entry) for entry in own):
+        yield
+        return
+    main.__spec__, main.__file__ = None, None
+    try:
+        yield
+    finally:
+        main.__spec__, main.__file__ = spec, path
+        if path is None:
+            del main.__file__
+
+
+def _start_worker(path: Path, started: Any) -> None:
+    started.set()
+    plan, data, out, own = pickle.loads(path.read_bytes())
     _worker.update(plan=plan, data=data, out=out)
     known = catalogue()
     register_acquisition(*(entry for entry in own if entry.name not in known))  # those of a user
@@ -170,11 +216,13 @@ def _work(acquire: str, seed: int) -> None:
                 raise NotRun(f"not run: cost, as with seed {other}")
         setting = Setting(plan, _worker["data"], acquire, seed)
         for row in run_cell(setting, database.read_rounds(out, acquire, seed)):
-            database.write_round(out, row)
+            database.write_round(out, plan, row)
     except NotRun as reason:
-        database.write_skipped(out, acquire, seed, str(reason))
+        database.write_skipped(out, plan, acquire, seed, str(reason))
+    except (StudyMismatch, StudyNotWritten):
+        raise  # no fault of this function: the study stops
     except Exception as error:
-        database.write_failed(out, acquire, seed, described(error))
+        database.write_failed(out, plan, acquire, seed, described(error))
 
 
 def described(error: Exception) -> str:
