@@ -417,7 +417,8 @@ def test_targets_are_never_more_than_asked(data: LabelData) -> None:
 
 
 INTERRUPTED = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 from pathlib import Path
 import labelzoo.regret_run
 from labelzoo.cli import run
@@ -448,6 +449,7 @@ def test_ctrl_c_ends_at_once_and_says_so(tmp_path: Path, block: str) -> None:
         assert time.monotonic() - began < 20, err
     finally:
         process.kill()
+        process.communicate()
     assert process.returncode == 130 and not out.exists()
     assert err.startswith("labelzoo: interrupted, nothing was written; quicker: ") and "--repeats" in err
     assert err.count("\n") == 1

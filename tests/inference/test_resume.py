@@ -45,6 +45,7 @@ def test_a_resumed_run_is_the_longer_run_bit_for_bit(half: xr.DataTree, tmp_path
     assert load(save(resumed, tmp_path / "whole.nc")).posterior.sizes["draw"] == 11
 
 
+@pytest.mark.slow
 def test_an_embedding_that_is_not_kept_is_still_there_to_go_on_from() -> None:
     few = {**OPTIONS, "keep_embedding": False}
     whole, part = _run(num_samples=5, **few), _run(num_samples=3, **few)
@@ -72,7 +73,8 @@ def test_other_data_settings_engines_and_posteriors_are_refused(half: xr.DataTre
         engine(spec, _data(), rng_key=1, resume_from=half, num_topic=2)
 
 
-@pytest.mark.parametrize("name", ["gibbs", pytest.param("gibbs_counts", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gibbs", "gibbs_counts"])
 def test_positives_only_reads_missing_cells_as_zeros(name: str) -> None:
     data = _data()
     Y = np.asarray(data.Y.toarray(), float)

@@ -108,6 +108,7 @@ def test_the_density_never_falls_and_its_gradient_vanishes(missing):
     assert trace[-1] > bound, "the bound lies below the density at its own point, and so below the optimum"
 
 
+@pytest.mark.slow
 def test_its_optimum_beats_the_other_points_in_marginal_density():
     data = toy(3, rows=25)
     inputs = prepare(data, spec.resolve({"num_topics": 2, "shape": 1.0}))

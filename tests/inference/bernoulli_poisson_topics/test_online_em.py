@@ -147,6 +147,7 @@ def test_the_point_of_rest_of_the_batch_engine_is_one_of_online_steps(form):
     np.testing.assert_allclose(value, top, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["full", "diagonal"])
 def test_minibatches_predict_as_the_batch_engine_does(form):
     data, new = toy(1, rows=900), toy(2, rows=300)
