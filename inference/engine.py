@@ -119,6 +119,8 @@ class Engine:
             If a name in `settings` is neither, or `data` does not fit the model.
         """
         program, options = self._split(spec, settings)
+        if options.get("resume_from") is not None:
+            return self._resume(spec, data, rng_key, progress, settings)
         with jax.enable_x64(True):
             inputs = spec.prepare(data, program)
             result = self.run(spec, inputs, rng_key=_key(rng_key), progress=progress, **options)
@@ -126,6 +128,21 @@ class Engine:
         if self.continue_from is not None:
             tree.attrs |= {"batches": 1, "rows_seen": int(data.num_rows)}
         return tree
+
+    def _resume(
+        self, spec: ModelSpec, data: Any, rng_key: Any, progress: bool, named: Mapping[str, Any]
+    ) -> xr.DataTree:
+        """Go on from ``named["resume_from"]``; its random keys go on too, `rng_key` is not used."""
+        from labelzoo.inference.resume import joined, run_before
+
+        given = {name: value for name, value in named.items() if name != "resume_from"}
+        before = run_before(named["resume_from"], spec, self, data, given)
+        options = {**before.options, "resume_from": before.state}
+        with jax.enable_x64(True):
+            inputs = spec.prepare(data, before.settings)
+            result = self.run(spec, inputs, rng_key=_key(rng_key), progress=progress, **options)
+        tree = self._tree(spec, data, inputs, before.settings, before.options, result, rng_key)
+        return joined(before.tree, tree)
 
     def update(
         self, spec: ModelSpec, previous: xr.DataTree, data: Any, *, rng_key: Any, progress: bool = False

@@ -25,6 +25,8 @@ class FixedPointResult(NamedTuple):
     message : str
         Why it stopped.
     compile_seconds, run_seconds : float
+    gradient_norm : ndarray
+        (iteration,) relative norm of the gradient, the start included; empty where none was asked for.
     """
 
     state: Any
@@ -33,6 +35,7 @@ class FixedPointResult(NamedTuple):
     message: str
     compile_seconds: float
     run_seconds: float
+    gradient_norm: np.ndarray = np.zeros(0)
 
 
 def iterate(
@@ -42,6 +45,8 @@ def iterate(
     *,
     max_iter: Any = 100,
     tolerance: Any = 1e-5,
+    gradient_norm: Callable[[Any], Any] | None = None,
+    gradient_tolerance: Any = None,
     blocks: Callable[[Any], dict[str, Array]] | None = None,
     progress: bool = False,
     name: str = "sweep",
@@ -57,6 +62,10 @@ def iterate(
         At least 1.
     tolerance : float
         Stop when |change| <= tolerance * (1 + |objective|).
+    gradient_norm : callable or None
+        ``state -> relative norm of the objective's gradient``, recorded after every sweep.
+    gradient_tolerance : float or None
+        Do not stop before the gradient's relative norm is at or below this too.
     blocks : callable
         ``state -> {block name: array}``, to name the culprit when the objective is not finite.
     progress : bool
@@ -65,7 +74,7 @@ def iterate(
     Raises
     ------
     ValueError
-        If `max_iter` or `tolerance` is out of range.
+        If `max_iter`, `tolerance` or `gradient_tolerance` is out of range.
     FloatingPointError
         If the objective becomes NaN or infinite; the message names sweep and blocks.
     """
@@ -73,10 +82,12 @@ def iterate(
         raise ValueError(f"max_iter must be an integer of at least 1, got {max_iter!r}")
     if not isinstance(tolerance, int | float | np.number) or not tolerance >= 0:
         raise ValueError(f"tolerance must be a number of at least 0, got {tolerance!r}")
+    _check_gradient(gradient_norm, gradient_tolerance)
     begin = time.perf_counter()
     compiled = step.lower(start).compile() if hasattr(step, "lower") else step
     compile_seconds = time.perf_counter() - begin
     state, trace = start, ([] if start_objective is None else [float(start_objective)])
+    norms = [] if gradient_norm is None or start_objective is None else [float(gradient_norm(start))]
     converged, message = False, f"stopped at max_iter={max_iter} before the objective settled"
     begin = time.perf_counter()
     columns = (*Progress.get_default_columns(), TextColumn("{task.fields[objective]}"))
@@ -90,13 +101,34 @@ def iterate(
             state = new
             trace.append(value)
             bar.update(task, advance=1, objective=f"objective {value:.6g}")
-            if len(trace) > 1 and abs(trace[-1] - trace[-2]) <= tolerance * (1 + abs(trace[-1])):
+            if gradient_norm is not None:
+                norms.append(float(gradient_norm(state)))
+            settled = len(trace) > 1 and abs(trace[-1] - trace[-2]) <= tolerance * (1 + abs(trace[-1]))
+            if settled and (gradient_tolerance is None or norms[-1] <= gradient_tolerance):
                 converged, message = True, f"relative change of the objective below {tolerance:g}"
                 break
     jax.block_until_ready(state)
+    seconds = time.perf_counter() - begin
+    message += _gradient_words(norms, gradient_tolerance)
     return FixedPointResult(
-        state, np.asarray(trace), converged, message, compile_seconds, time.perf_counter() - begin
+        state, np.asarray(trace), converged, message, compile_seconds, seconds, np.asarray(norms)
     )
+
+
+def _check_gradient(gradient_norm: Any, tolerance: Any) -> None:
+    if tolerance is None:
+        return
+    if not isinstance(tolerance, int | float | np.number) or not tolerance > 0:
+        raise ValueError(f"gradient_tolerance must be None or a positive number, got {tolerance!r}")
+    if gradient_norm is None:
+        raise ValueError("gradient_tolerance needs an objective whose gradient is known here")
+
+
+def _gradient_words(norms: list[float], tolerance: Any) -> str:
+    if not norms:
+        return ""
+    asked = "" if tolerance is None else f" (asked for: {tolerance:g})"
+    return f"; relative gradient norm {norms[-1]:.2g}{asked}"
 
 
 def _culprit(name: str, sweep: int, value: float, blocks: dict[str, Array]) -> str:

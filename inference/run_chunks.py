@@ -20,11 +20,12 @@ Array = Any
 
 
 class Chunks(NamedTuple):
-    """Draws (chain, draw, ...) by site, collected fields likewise, and the warm-up steps that were made."""
+    """Draws (chain, draw, ...) by site, collected fields likewise, the warm-up steps made, the last state."""
 
     draws: dict[str, Array]
     fields: dict[str, Any]
     num_warmup: int
+    state: Any
 
 
 def sample_in_chunks(
@@ -40,6 +41,7 @@ def sample_in_chunks(
     max_seconds: float,
     fields: tuple[str, ...] = (),
     progress: bool = False,
+    state: Any = None,
 ) -> Chunks:
     """Warm up and draw, `chunk` kept draws at a time, until all are there or the time is up.
 
@@ -53,17 +55,20 @@ def sample_in_chunks(
         Rounded up to whole chunks. Where the time is up before its end, one more chunk is drawn all the same.
     fields : tuple of str
         Fields of the kernel's state to collect besides the draws; dots reach into nested ones.
+    state : pytree or None
+        Where the chains go on from, without warm-up.
 
     Returns
     -------
     Chunks
     """
     begin = time.perf_counter()
-    keys = rng_key if num_chains == 1 else jax.random.split(rng_key, num_chains)
-    state = kernel.init(keys, num_warmup, None, (), inputs)
+    first = first_state(kernel, rng_key, num_warmup, num_chains, inputs)
+    warm_steps = num_warmup if state is None else 0
+    state = first if state is None else state
     collected = dict.fromkeys((*kernel.default_fields, *fields))
     advance = jax.jit(_advance(kernel, inputs, tuple(collected), chunk, thinning, num_chains))
-    warm_up, wanted = -(-num_warmup // (chunk * thinning)), -(-num_samples // chunk)
+    warm_up, wanted = -(-warm_steps // (chunk * thinning)), -(-num_samples // chunk)
     parts: list[dict[str, Any]] = []
     done = 0
     with Progress(console=Console(stderr=True), disable=not progress, transient=True) as bar:
@@ -72,6 +77,10 @@ def sample_in_chunks(
             late = time.perf_counter() - begin > max_seconds
             if late and parts:
                 break
+            if late and done < warm_up:
+                # A warm-up that is cut has ended: what is kept must not adapt.
+                state = state._replace(i=jnp.maximum(state.i, num_warmup))
+                warm_up = done
             state, values = jax.block_until_ready(advance(state))
             if done < warm_up and not late:
                 done += 1
@@ -79,7 +88,14 @@ def sample_in_chunks(
                 parts.append(jax.tree.map(lambda x: _chain_first(x, num_chains), values))
             bar.update(task, advance=1)
     joined = jax.tree.map(lambda *x: np.concatenate(x, axis=1)[:, :num_samples], *parts)
-    return Chunks(joined.pop(kernel.sample_field), joined, min(num_warmup, done * chunk * thinning))
+    made = min(warm_steps, done * chunk * thinning)
+    return Chunks(joined.pop(kernel.sample_field), joined, made, state)
+
+
+def first_state(kernel: Any, rng_key: Array, num_warmup: int, num_chains: int, inputs: dict[str, Any]) -> Any:
+    """Return the kernel's own start: chains are a leading axis where there are several."""
+    keys = rng_key if num_chains == 1 else jax.random.split(rng_key, num_chains)
+    return kernel.init(keys, num_warmup, None, (), inputs)
 
 
 def _advance(

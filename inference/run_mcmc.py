@@ -1,15 +1,17 @@
 """Run any NumPyro kernel on a model's inputs and time compilation apart from sampling."""
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 from numpyro.infer import MCMC
 
+from labelzoo.inference.chain_state import restored, state_arrays
 from labelzoo.inference.compile_time import compile_clock
 from labelzoo.inference.engine import EngineResult
-from labelzoo.inference.run_chunks import sample_in_chunks
+from labelzoo.inference.run_chunks import first_state, sample_in_chunks
 
 MCMC_OPTIONS: dict[str, Any] = {
     "num_warmup": 500,
@@ -18,8 +20,10 @@ MCMC_OPTIONS: dict[str, Any] = {
     "thinning": 1,
     "chain_method": "vectorized",
     "max_seconds": None,
+    "resume_from": None,
 }
-"""Options every ``mcmc`` engine shares."""
+"""Options every ``mcmc`` engine shares. ``resume_from``: a posterior (DataTree or file) to go on from; the
+data, the settings and all options but ``num_samples`` and ``max_seconds`` must be the same or left out."""
 
 CHUNKS = 10
 """A run with a time limit looks at the clock so many times."""
@@ -40,6 +44,7 @@ def run_mcmc(
     stats: tuple[str, ...] = (),
     rename: dict[str, str] | None = None,
     drop: tuple[str, ...] = (),
+    resume_from: Mapping[str, Any] | None = None,
 ) -> EngineResult:
     """Drive `kernel` with ``numpyro.infer.MCMC`` and collect draws by chain.
 
@@ -61,6 +66,9 @@ def run_mcmc(
         depends on the machine.
     drop : tuple of str
         Sites not to keep.
+    resume_from : mapping or None
+        State of the chains, as an earlier run left it in ``EngineResult.state``: no warm-up then, and
+        `rng_key` is not used. Draws of n sweeps and then m are those of n + m at once.
 
     Returns
     -------
@@ -85,6 +93,10 @@ def run_mcmc(
     counts = {"num_warmup": int(num_warmup), "num_chains": int(num_chains), "thinning": int(thinning)}
     start = time.perf_counter()
     with compile_clock() as clock:
+        state = None
+        if resume_from is not None:
+            template = first_state(kernel, rng_key, counts["num_warmup"], counts["num_chains"], inputs)
+            state = restored(template, resume_from)
         if max_seconds is None:
             mcmc = MCMC(
                 kernel,
@@ -93,9 +105,9 @@ def run_mcmc(
                 progress_bar=progress,
                 **counts,
             )
-            draws, fields = _run(mcmc, rng_key, stats, inputs)
+            draws, fields, last = _run(mcmc, rng_key, stats, inputs, state)
         else:
-            draws, fields, num_warmup = sample_in_chunks(
+            draws, fields, num_warmup, last = sample_in_chunks(
                 kernel,
                 inputs,
                 rng_key=rng_key,
@@ -104,6 +116,7 @@ def run_mcmc(
                 max_seconds=float(max_seconds),
                 fields=stats,
                 progress=progress,
+                state=state,
                 **counts,
             )
     elapsed, compile_seconds = time.perf_counter() - start, clock.seconds()
@@ -115,16 +128,19 @@ def run_mcmc(
         compile_seconds=compile_seconds,
         run_seconds=max(elapsed - compile_seconds, 0.0),
         attrs={"num_warmup": num_warmup, "thinning": thinning},
+        state=state_arrays(last),
     )
 
 
 def _run(
-    mcmc: MCMC, rng_key: Any, stats: tuple[str, ...], inputs: dict[str, Any]
-) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    mcmc: MCMC, rng_key: Any, stats: tuple[str, ...], inputs: dict[str, Any], state: Any
+) -> tuple[dict[str, np.ndarray], dict[str, Any], Any]:
+    if state is not None:
+        mcmc.post_warmup_state, rng_key = state, state.rng_key
     mcmc.run(rng_key, extra_fields=stats, **inputs)
     jax.block_until_ready(mcmc.last_state)
     draws = {name: np.asarray(value) for name, value in mcmc.get_samples(group_by_chain=True).items()}
-    return draws, mcmc.get_extra_fields(group_by_chain=True)
+    return draws, mcmc.get_extra_fields(group_by_chain=True), mcmc.last_state
 
 
 def _flat_stats(fields: dict[str, Any], rename: dict[str, str]) -> dict[str, np.ndarray]:

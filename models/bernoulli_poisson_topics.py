@@ -1,4 +1,4 @@
-"""Bernoulli-Poisson label topics (BMLPL): the program in five views.
+"""Bernoulli-Poisson label topics (BMLPL): the program in several views.
 
 Rai, Hu, Henao and Carin, "Large-scale Bayesian multi-label learning via topic-based label embeddings",
 NIPS 2015. Topics V (topic, labels) on the simplex, embeddings U (obs, topic) gamma given a regression on
@@ -107,10 +107,28 @@ def arrivals(X: Array, positives: Cells, negatives: Negatives, **globals_: Any) 
     with numpyro.plate("obs", X.shape[0]):
         embedding = numpyro.sample("embedding", dist.Gamma(r, jnp.exp(-psi)).to_event(1))
     time, topic = _first_arrivals(positives, topics.shape[0])
-    rates = positive_rates(topics, embedding, positives)
-    log_first = jnp.log(jnp.take_along_axis(rates, topic[:, None], axis=1)[:, 0])
-    numpyro.factor("first_arrival", (log_first - time * rates.sum(axis=1)).sum())
-    numpyro.factor("negatives", -(negative_mass(topics, negatives) * embedding).sum())
+    _arrival_factors(topics, embedding, time, topic, positives, negatives)
+
+
+def arrivals_polar(X: Array, positives: Cells, negatives: Negatives, **globals_: Any) -> None:
+    """`arrivals` with each row's embedding as size and direction, and times in units of 1 / size.
+
+    u_nk = c_n d_nk with sum_k d_nk = 1, and e_nl = t_nl c_n in (0, c_n): given d and e, the size c is what
+    the row scale move of the sampler draws.
+    """
+    topics, weights, r = globals_prior(X, **globals_)
+    psi = X @ weights.T
+    with numpyro.plate("obs", X.shape[0]):
+        size = numpyro.sample("embedding_size", dist.Gamma(r.sum(), 1.0))
+        share = numpyro.sample("embedding_share", dist.Dirichlet(jnp.broadcast_to(r, psi.shape)))
+    # Gamma(r, 1) in these coordinates; the rest of Gamma(r, e^-psi) is a factor.
+    embedding = size[:, None] * share
+    numpyro.factor("embedding_rate", (-r * psi - embedding * jnp.expm1(-psi)).sum())
+    with numpyro.plate("positive", positives.row.shape[0]):
+        scaled = numpyro.sample("scaled_time", dist.Uniform(0.0, size[positives.row]))
+        flat = jnp.zeros((positives.row.shape[0], topics.shape[0]))
+        topic = numpyro.sample("arrival_topic", dist.Categorical(logits=flat))
+    _arrival_factors(topics, embedding, scaled / size[positives.row], topic, positives, negatives)
 
 
 def arrivals_collapsed(X: Array, positives: Cells, negatives: Negatives, **globals_: Any) -> None:
@@ -171,6 +189,15 @@ def collapsed_logit(psi: Array, exposure: Array) -> tuple[Array, Array]:
     return jnp.where(active, psi + jnp.log(jnp.where(active, exposure, 1.0)), 0.0), active
 
 
+def _arrival_factors(
+    topics: Array, embedding: Array, time: Array, topic: Array, positives: Cells, negatives: Negatives
+) -> None:
+    rates = positive_rates(topics, embedding, positives)
+    log_first = jnp.log(jnp.take_along_axis(rates, topic[:, None], axis=1)[:, 0])
+    numpyro.factor("first_arrival", (log_first - time * rates.sum(axis=1)).sum())
+    numpyro.factor("negatives", -(negative_mass(topics, negatives) * embedding).sum())
+
+
 def _first_arrivals(positives: Cells, num_topics: int) -> tuple[Array, Array]:
     with numpyro.plate("positive", positives.row.shape[0]):
         time = numpyro.sample("arrival_time", dist.Uniform(0.0, 1.0))
@@ -219,6 +246,7 @@ def _counts_collapsed(
 VIEWS = {
     "summed": summed,
     "arrivals": arrivals,
+    "arrivals_polar": arrivals_polar,
     "arrivals_collapsed": arrivals_collapsed,
     "counts_observed": counts_observed,
     "counts": counts,

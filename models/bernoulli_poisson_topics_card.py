@@ -6,12 +6,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.sparse import BCOO
 from jax.scipy.special import digamma, gammaln, logsumexp
 from scipy import sparse
 
 from labelzoo.inference.gamma_draws import blocked_log_gamma
 from labelzoo.inference.stable import log1mexp
 from labelzoo.models.bernoulli_poisson_topics import VIEWS, log_likelihood
+from labelzoo.models.design import design_matrix, sparse_design
 from labelzoo.models.label_cells import exposed_mass, list_cells, negative_mass, positive_sum_by_row
 from labelzoo.models.spec import MAX_DENSE_BYTES, ModelSpec, refuse_missing_features
 
@@ -29,24 +31,14 @@ SETTINGS: dict[str, Any] = {
     "intercept_precision": 0.01,
     "standardize": None,
     "scale_rows": True,
+    "sparse_features": False,
 }
 """Defaults: num_topics None means min(10, labels); topic_concentration None means min(.01, 1 / labels);
 shape None means drawn from its prior; prior_scale is the prior standard deviation of the linear predictor;
 precision_prior (a, b) learns one precision a feature (ARD); standardize None centres and scales dense
 features unless they are all 0 or 1, and leaves sparse ones alone; scale_rows then gives every row unit
-length."""
-
-
-def design_matrix(
-    X: Any, *, intercept: bool, scale_rows: bool, mean: Array | None = None, scale: Array | None = None
-) -> Array:
-    """Return standardised rows, of unit length if `scale_rows`, with a last column of ones if `intercept`."""
-    if mean is not None and scale is not None:
-        X = (X - mean[: X.shape[1]]) / scale[: X.shape[1]]
-    if scale_rows:
-        norm = jnp.sqrt((X**2).sum(axis=1, keepdims=True))
-        X = X / jnp.where(norm > 0, norm, 1.0)
-    return jnp.concatenate([X, jnp.ones((X.shape[0], 1), X.dtype)], axis=1) if intercept else jnp.asarray(X)
+length. sparse_features keeps a sparse X sparse, where the engine can work so: the EM engines can and do; the
+programs and the samplers need an array."""
 
 
 def prepare(
@@ -65,16 +57,15 @@ def prepare(
     ------
     ValueError
         If a setting is out of range, or the dense features would pass the memory cap.
+
+    Notes
+    -----
+    ``X`` is a csr matrix where ``sparse_features`` is set and the features are sparse, else an array.
     """
     _check_settings(settings, data.num_labels)
     refuse_missing_features(data, "bernoulli_poisson_topics")
-    size = 8 * data.num_rows * (data.num_features + 1)
-    if size > MAX_DENSE_BYTES:
-        raise ValueError(f"X: dense features take {size / 2**30:.1f} GiB; pass fewer rows or features")
-    raw = data.X if isinstance(data.X, np.ndarray) else data.X.toarray()
     mean, scale = _standardization(data, settings) if constants is None else _stored(constants)
-    options = {"intercept": settings["intercept"], "scale_rows": settings["scale_rows"]}
-    X = design_matrix(jnp.asarray(raw), mean=mean, scale=scale, **options)
+    X = _features(data, settings, mean, scale)
     positives, negatives = list_cells(data)
     eta = settings["topic_concentration"]
     topics, learned = settings["num_topics"], settings["precision_prior"]
@@ -87,11 +78,27 @@ def prepare(
         "topic_concentration": min(0.01, 1.0 / data.num_labels) if eta is None else float(eta),
         "shape": settings["shape"],
         "shape_prior": tuple(float(v) for v in settings["shape_prior"]),
-        "precision": None if learned is not None else _fixed_precision(X, settings),
+        "precision": None if learned is not None else _precision(X, settings, constants),
         "precision_prior": None if learned is None else tuple(float(v) for v in learned),
         "feature_mean": mean,
         "feature_scale": scale,
     }
+
+
+def _features(data: Any, settings: Mapping[str, Any], mean: Array | None, scale: Array | None) -> Any:
+    options = {"intercept": settings["intercept"], "scale_rows": settings["scale_rows"]}
+    dense = isinstance(data.X, np.ndarray)
+    if settings["sparse_features"] and not dense and mean is None:
+        return sparse_design(data.X, **options)
+    size = 8 * data.num_rows * (data.num_features + 1)
+    if size > MAX_DENSE_BYTES:
+        way = "pass them as a sparse matrix" if dense else "take them sparse as they are"
+        raise ValueError(
+            f"X: dense features take {size / 2**30:.1f} GiB; the engines map_em, vb_em and online_em {way}; "
+            "else pass fewer rows or features"
+        )
+    raw = data.X if dense else data.X.toarray()
+    return design_matrix(jnp.asarray(raw), mean=mean, scale=scale, **options)
 
 
 def _standardization(data: Any, settings: Mapping[str, Any]) -> tuple[Array | None, Array | None]:
@@ -117,9 +124,18 @@ def _stored(constants: Mapping[str, Any]) -> tuple[Array | None, Array | None]:
     return constants.get("feature_mean"), constants.get("feature_scale")
 
 
-def _fixed_precision(X: Array, settings: Mapping[str, Any]) -> Array:
+def _precision(X: Any, settings: Mapping[str, Any], constants: Mapping[str, Any] | None) -> Array:
+    """Return the fixed precisions: those of the training rows, where `constants` are given."""
+    kept = None if constants is None else constants.get("prior_precision")
+    return _fixed_precision(X, settings) if kept is None else jnp.asarray(kept)
+
+
+def _fixed_precision(X: Any, settings: Mapping[str, Any]) -> Array:
     features = X[:, :-1] if settings["intercept"] else X
-    mean_square = jnp.maximum((features**2).sum(axis=1).mean(), 1e-12)
+    if sparse.issparse(features):
+        mean_square = jnp.maximum((features.data**2).sum() / features.shape[0], 1e-12)
+    else:
+        mean_square = jnp.maximum((features**2).sum(axis=1).mean(), 1e-12)
     precision = jnp.full(X.shape[1], mean_square / settings["prior_scale"] ** 2)
     return precision.at[-1].set(settings["intercept_precision"]) if settings["intercept"] else precision
 
@@ -145,7 +161,7 @@ def _check_settings(settings: Mapping[str, Any], num_labels: int) -> None:
         ]
         if not (len(numbers) == np.size(value) == 2 and all(np.isfinite(v) and v > 0 for v in numbers)):
             raise ValueError(f"{name} must be two positive numbers (shape, rate): the prior must be proper")
-    for name in ("intercept", "scale_rows", "standardize"):
+    for name in ("intercept", "scale_rows", "standardize", "sparse_features"):
         if not isinstance(settings[name], bool) and not (name == "standardize" and settings[name] is None):
             raise ValueError(f"{name} must be true or false, got {settings[name]!r}")
 
@@ -215,9 +231,10 @@ def log_score(
 ) -> Array:
     """Return an estimate of log p(y_n | x_n, V, W, r), the labels of a row jointly: (row,), nats.
 
-    The embedding is integrated by importance sampling from one half prior and one half
-    Gamma(r + M, s + e^-psi) with M from a mean-field fixed point: the weights are then at most twice the
-    likelihood. The estimate of p is unbiased; its logarithm is low by about half the relative variance.
+    The embedding is integrated by importance sampling, one half from its law given the zeros,
+    Gamma(r, s0 + e^-psi) with s0 the mass of the observed zeros, one half from Gamma(r + M, s + e^-psi) with
+    M from a mean-field fixed point: the weights are then at most twice the likelihood of the positives. The
+    estimate of p is unbiased; its logarithm is low by about half the relative variance.
     Labels stay dependent given (V, W, r), so this exceeds the sum of the marginals where the model has
     learnt dependence.
 
@@ -230,13 +247,16 @@ def log_score(
     """
     topics, r = draw["topics"], draw["shape"]
     positives, negatives = inputs["positives"], inputs["negatives"]
-    psi = inputs["X"] @ draw["weights"].T
+    X = inputs["X"]
+    psi = (BCOO.from_scipy_sparse(X) if sparse.issparse(X) else X) @ draw["weights"].T
     a, rate = _row_factors(topics, r, psi, positives, negatives, sweeps)
     zeros = negative_mass(topics, negatives)
+    base_rate = zeros + jnp.exp(-psi)
+    log_zeros = -(r * jnp.log1p(zeros * jnp.exp(psi))).sum(axis=1)
 
     def one(key: Array) -> Array:
         from_prior, from_factor = jax.random.split(key)
-        log_prior_u = blocked_log_gamma(from_prior, jnp.broadcast_to(r, psi.shape)) + psi
+        log_prior_u = blocked_log_gamma(from_prior, jnp.broadcast_to(r, psi.shape)) - jnp.log(base_rate)
         log_factor_u = blocked_log_gamma(from_factor, a) - jnp.log(rate)
         return jnp.stack([log_weight(log_prior_u), log_weight(log_factor_u)])
 
@@ -244,13 +264,12 @@ def log_score(
         u = jnp.exp(log_u)
         rates = (topics.T[positives.label] * u[positives.row]).sum(axis=1)
         fit = positive_sum_by_row(log1mexp(rates)[:, None], positives, u.shape[0])[:, 0]
-        fit = fit - (zeros * u).sum(axis=1)
-        log_prior = (r * (log_u - psi) - jnp.exp(log_u - psi) - gammaln(r)).sum(axis=1)
+        log_prior = (r * (log_u + jnp.log(base_rate)) - base_rate * u - gammaln(r)).sum(axis=1)
         log_factor = (a * (log_u + jnp.log(rate)) - rate * u - gammaln(a)).sum(axis=1)
         return fit + log_prior - jnp.logaddexp(log_prior, log_factor) + jnp.log(2.0)
 
     weights = jax.lax.map(one, jax.random.split(key, num_samples // 2))
-    return logsumexp(weights, axis=(0, 1)) - jnp.log(2.0 * (num_samples // 2))
+    return log_zeros + logsumexp(weights, axis=(0, 1)) - jnp.log(2.0 * (num_samples // 2))
 
 
 def _row_factors(

@@ -45,6 +45,8 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
         "gibbs_counts": "mcmc",
         "map_em": "point",
         "vb_em": "point",
+        "online_em": "point",
+        "exact_em": "point",
     }
     assert engines["label_logistic"] == {
         "nuts": "mcmc",

@@ -6,42 +6,61 @@ for what it raises.
 
 import time
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.sparse import issparse
 
 from labelzoo.inference.bernoulli_poisson_topics.em_data import EMData, em_data, times, without_missing
+from labelzoo.inference.bernoulli_poisson_topics.em_gradient import gradient_norms
 from labelzoo.inference.bernoulli_poisson_topics.em_objective import constant, objective
-from labelzoo.inference.bernoulli_poisson_topics.em_state import EMConfig, EMState, with_embedding
+from labelzoo.inference.bernoulli_poisson_topics.em_state import EMConfig, EMState, WStep, with_embedding
 from labelzoo.inference.bernoulli_poisson_topics.em_steps import sweep, with_counts
 from labelzoo.inference.bernoulli_poisson_topics.em_weights import prior_precision
+from labelzoo.inference.bernoulli_poisson_topics.memory_plan import (
+    MAX_BYTES,
+    memory_plan,
+    refuse_large,
+    switch_for,
+)
 from labelzoo.inference.bernoulli_poisson_topics.starts import Start, make_start
 from labelzoo.inference.engine import Engine, EngineResult
 from labelzoo.inference.fixed_point import iterate
 
 Array = Any
 
-W_STEPS: tuple[Literal["newton", "cg", "exact"], ...] = ("newton", "cg", "exact")
+W_STEPS: tuple[WStep, ...] = get_args(WStep)
 DTYPES = {"float64": jnp.float64, "float32": jnp.float32}
 
 OPTIONS: dict[str, Any] = {
     "max_iter": 100,
     "tolerance": 1e-5,
+    "gradient_tolerance": None,
     "start": "auto",
     "w_step": "newton",
     "cg_steps": 2,
+    "cg_tolerance": 1e-4,
     "dtype": "float64",
     "positives_only": False,
+    "max_bytes": MAX_BYTES,
 }
 """Options of both engines.
 
-``max_iter``, ``tolerance``: of `fixed_point.iterate`; constants of the priors do not count there.
+``max_iter``, ``tolerance``, ``gradient_tolerance``: of `fixed_point.iterate`; constants of the priors do not
+count in the relative change, and the gradient is that of `em_gradient.gradient_norms`, largest block.
 ``start``: of `starts.make_start`. ``w_step``: "newton" (`cg_steps` conjugate-gradient steps on the true
 curvature, safeguarded), "cg" (as many on the Polya-Gamma quadratic from the current weights, the paper's),
-"exact" (that quadratic solved, a factorisation a topic). ``dtype``: "float64" or "float32".
-``positives_only``: treat missing cells as zeros, as the paper does."""
+"exact" (that quadratic solved, a factorisation a topic), "preconditioned" (solved to `cg_tolerance`, relative
+to the solution, by steps that one Cholesky factor, shared by all topics, preconditions),
+"newton_preconditioned" (so for the direction on the true curvature). ``cg_steps`` is the least number of
+steps there. ``dtype``: "float64" or "float32". ``positives_only``: treat missing cells as zeros, as the paper
+does.
+``max_bytes``: refuse a run that `memory_plan` finds larger."""
+
+OVERRIDES: dict[str, Any] = {"shape": 1.0, "sparse_features": True}
+"""Settings of the program that the EM engines fix unless told otherwise."""
 
 START_SHAPE = 1.0
 """Where learned shapes start: far below it exp(E log u) locks topics out."""
@@ -53,6 +72,7 @@ def em_config(
     *,
     w_step: str = "newton",
     cg_steps: int = 2,
+    cg_tolerance: Any = 1e-4,
     shape_floor: float = 0.3,
 ) -> EMConfig:
     """Collect what a sweep needs from the program's settings and the engine's options.
@@ -72,6 +92,8 @@ def em_config(
         raise ValueError(f"w_step must be one of {', '.join(W_STEPS)}, got {w_step!r}")
     if not isinstance(cg_steps, int | np.integer) or cg_steps < 1:
         raise ValueError(f"cg_steps must be a positive integer, got {cg_steps!r}")
+    if not isinstance(cg_tolerance, int | float | np.number) or not 0 < cg_tolerance < 1:
+        raise ValueError(f"cg_tolerance must lie in (0, 1), got {cg_tolerance!r}")
     if not 0 < shape_floor < START_SHAPE:
         raise ValueError(f"shape_floor must lie in (0, {START_SHAPE:g}), got {shape_floor!r}")
     return EMConfig(
@@ -83,12 +105,13 @@ def em_config(
         precision_prior=inputs["precision_prior"],
         w_step=W_STEPS[W_STEPS.index(w_step)],
         cg_steps=int(cg_steps),
+        cg_tolerance=float(cg_tolerance),
     )
 
 
 def begin(start: Start, data: EMData, config: EMConfig, shape: float) -> EMState:
     """Return the state at `start`, with its counts; a gamma factor has the concentration r + 1 there."""
-    dtype = data.X.dtype
+    dtype = data.positives.weight.dtype
     weights, log_u = jnp.asarray(start.weights.T, dtype), jnp.asarray(start.log_embedding, dtype)
     log_topics = jnp.log(jnp.asarray(start.topics.T, dtype))
     concentration = jnp.full(log_u.shape, shape + 1.0, dtype)
@@ -117,11 +140,14 @@ def run_em(
     progress: bool = False,
     max_iter: Any,
     tolerance: Any,
+    gradient_tolerance: Any,
     start: str,
     w_step: str,
     cg_steps: int,
+    cg_tolerance: Any,
     dtype: str,
     positives_only: bool,
+    max_bytes: Any,
     shape_floor: float = 0.3,
 ) -> EngineResult:
     """Iterate sweeps from a start until the objective settles; see `OPTIONS` for the arguments.
@@ -130,52 +156,71 @@ def run_em(
     -------
     EngineResult
         ``topics`` (topic, labels), ``weights`` (topic, feature), ``shape`` (topic,), ``embedding``
-        (obs, topic) and, where learned, ``precision`` (feature,), each as one draw of one chain; the trace
-        ``objective``.
+        (obs, topic) and, where learned, ``precision`` (feature,), each as one draw of one chain; the traces
+        ``objective`` and ``gradient_norm``.
     """
     if dtype not in DTYPES:
         raise ValueError(f"dtype must be 'float64' or 'float32', got {dtype!r}")
-    config = em_config(algorithm, inputs, w_step=w_step, cg_steps=cg_steps, shape_floor=shape_floor)
+    config = em_config(
+        algorithm,
+        inputs,
+        w_step=w_step,
+        cg_steps=cg_steps,
+        cg_tolerance=cg_tolerance,
+        shape_floor=shape_floor,
+    )
+    plan = memory_plan(inputs, w_step=w_step, dtype=dtype)
+    refuse_large(plan, max_bytes, switch=switch_for(w_step, dtype, issparse(inputs["X"])))
     shape = START_SHAPE if config.learn_shape else float(inputs["shape"])
     inputs = without_missing(inputs) if positives_only else inputs
     data = em_data(inputs, dtype=DTYPES[dtype])
     first = make_start(inputs, rng_key, start, shape)
 
-    def advance(state: EMState, data: EMData) -> tuple[EMState, Array]:
-        state = sweep(state, data, config)
-        return state, objective(state, data, config)
+    def judged(state: EMState, data: EMData) -> tuple[tuple[EMState, Array], Array]:
+        return (state, gradient_norms(state, data, config)), objective(state, data, config)
 
-    def initial(first: Start, data: EMData) -> tuple[EMState, Array]:
-        state = begin(first, data, config, shape)
-        return state, objective(state, data, config)
+    def advance(pair: tuple[EMState, Array], data: EMData) -> tuple[tuple[EMState, Array], Array]:
+        return judged(sweep(pair[0], data, config), data)
+
+    def initial(first: Start, data: EMData) -> tuple[tuple[EMState, Array], Array]:
+        return judged(begin(first, data, config, shape), data)
 
     began = time.perf_counter()
-    state, value = jax.jit(initial)(first, data)
-    step = jax.jit(advance).lower(state, data).compile()
+    begun, value = jax.jit(initial)(first, data)
+    step = jax.jit(advance).lower(begun, data).compile()
     compile_seconds = time.perf_counter() - began
     result = iterate(
         lambda current: step(current, data),
-        state,
+        begun,
         float(value),
         max_iter=max_iter,
         tolerance=tolerance,
+        gradient_norm=lambda current: current[1].max(),
+        gradient_tolerance=gradient_tolerance,
         blocks=lambda current: {
-            k: v for k, v in current._asdict().items() if v is not None and k != "log_mass"
+            k: v for k, v in current[0]._asdict().items() if v is not None and k != "log_mass"
         },
         progress=progress,
         name=f"{algorithm}_em",
     )
+    state = result.state[0]
     return EngineResult(
         draws={
-            site: np.asarray(value, float)[None, None]
-            for site, value in draw_of(result.state, data, config).items()
+            site: np.asarray(value, float)[None, None] for site, value in draw_of(state, data, config).items()
         },
-        optimization={"objective": result.objective + float(constant(result.state, data, config))},
+        optimization={
+            "objective": result.objective + float(constant(state, data, config)),
+            "gradient_norm": result.gradient_norm,
+        },
         compile_seconds=compile_seconds + result.compile_seconds,
         run_seconds=result.run_seconds,
         converged=result.converged,
         message=result.message,
-        attrs={"num_sweeps": len(result.objective) - 1},
+        attrs={
+            "num_sweeps": len(result.objective) - 1,
+            "gradient_norm": float(result.gradient_norm[-1]),
+            "planned_bytes": int(sum(plan.values())),
+        },
     )
 
 
@@ -205,7 +250,7 @@ MAP_EM = Engine(
     kind="point",
     run=_run_map,
     options=OPTIONS,
-    overrides={"shape": 1.0},
+    overrides=OVERRIDES,
     description="EM for the joint mode of topics (softmax basis), log embedding and weights; shapes fixed.",
 )
 
@@ -214,7 +259,7 @@ VB_EM = Engine(
     kind="point",
     run=_run_vb,
     options={**OPTIONS, "shape_floor": 0.3},
-    overrides={"shape": 1.0},
+    overrides=OVERRIDES,
     description=(
         "EM with gamma factors for the embedding (their means are reported): raises a bound on the evidence "
         "over points for topics and weights; shape=None also learns the shapes."

@@ -4,10 +4,10 @@ import math
 from typing import Any
 
 import jax.numpy as jnp
-from jax.scipy.special import gammaln
 
 from labelzoo.inference.bernoulli_poisson_topics.em_data import EMData
 from labelzoo.inference.bernoulli_poisson_topics.em_state import EMConfig, EMState
+from labelzoo.inference.bernoulli_poisson_topics.fast_functions import log_add, positive_gammaln
 
 Array = Any
 
@@ -56,11 +56,13 @@ def embedding_term(state: EMState, config: EMConfig) -> Array:
     """
     a, r = state.concentration, state.shape
     log_mass: Any = 0.0 if state.log_mass is None else state.log_mass
-    expected = a * jnp.exp(jnp.logaddexp(log_mass, -state.psi) - state.log_rate)
-    common = -r * (state.log_rate + state.psi) - gammaln(r) - expected
+    expected = a * jnp.exp(log_add(log_mass, -state.psi) - state.log_rate)
+    common = -r * (state.log_rate + state.psi) - positive_gammaln(r) - expected
     if config.algorithm == "map":
         return (common + r * (state.log_embedding + state.log_rate)).sum(dtype=jnp.float64)
-    return (common + (r - a) * (state.log_embedding + state.log_rate) + gammaln(a) + a).sum(dtype=jnp.float64)
+    return (common + (r - a) * (state.log_embedding + state.log_rate) + positive_gammaln(a) + a).sum(
+        dtype=jnp.float64
+    )
 
 
 def weight_term(weights: Array, data: EMData, config: EMConfig) -> Array:

@@ -3,9 +3,11 @@
 from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
-from jax.scipy.special import digamma
+
+from labelzoo.inference.bernoulli_poisson_topics.fast_functions import positive_digamma
 
 Array = Any
+WStep = Literal["newton", "cg", "exact", "preconditioned", "newton_preconditioned"]
 
 
 class EMConfig(NamedTuple):
@@ -24,8 +26,10 @@ class EMConfig(NamedTuple):
         Lower limit of learned shapes.
     precision_prior : tuple of float or None
         (a, b) of the gamma prior of the feature precisions, where they are learned.
-    w_step : {"newton", "cg", "exact"}
+    w_step : {"newton", "cg", "exact", "preconditioned", "newton_preconditioned"}
     cg_steps : int
+    cg_tolerance : float
+        Where the preconditioned steps stop.
     """
 
     algorithm: Literal["map", "vb"]
@@ -34,8 +38,9 @@ class EMConfig(NamedTuple):
     learn_shape: bool = False
     shape_floor: float = 0.3
     precision_prior: tuple[float, float] | None = None
-    w_step: Literal["newton", "cg", "exact"] = "newton"
+    w_step: WStep = "newton"
     cg_steps: int = 2
+    cg_tolerance: float = 1e-4
 
 
 class EMState(NamedTuple):
@@ -77,5 +82,5 @@ class EMState(NamedTuple):
 
 def with_embedding(state: EMState, concentration: Array, log_rate: Array, algorithm: str) -> EMState:
     """Set the embedding, with log u at its mode ("map") or its expectation under the gamma factor ("vb")."""
-    center = (digamma if algorithm == "vb" else jnp.log)(concentration)
+    center = (positive_digamma if algorithm == "vb" else jnp.log)(concentration)
     return state._replace(concentration=concentration, log_rate=log_rate, log_embedding=center - log_rate)

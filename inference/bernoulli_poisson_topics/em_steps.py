@@ -23,6 +23,7 @@ from labelzoo.inference.bernoulli_poisson_topics.em_data import (
 )
 from labelzoo.inference.bernoulli_poisson_topics.em_state import EMConfig, EMState, with_embedding
 from labelzoo.inference.bernoulli_poisson_topics.em_weights import update_weights
+from labelzoo.inference.bernoulli_poisson_topics.fast_functions import log_add
 from labelzoo.inference.stable import log_expm1, zero_truncated_poisson_mean
 
 Array = Any
@@ -72,7 +73,7 @@ def with_counts(state: EMState, data: EMData, config: EMConfig) -> EMState:
 def update_embedding(state: EMState, data: EMData, config: EMConfig) -> EMState:
     """Set u to (r + M) / (s + e^-psi), eq. 13 as a rate: the mode of log u, or the gamma factor's mean."""
     log_mass = 0.0 if state.log_mass is None else state.log_mass
-    log_rate = jnp.logaddexp(log_mass, -state.psi)
+    log_rate = log_add(log_mass, -state.psi)
     return with_embedding(state, state.shape + state.row_counts, log_rate, config.algorithm)
 
 
@@ -93,9 +94,14 @@ def update_shape(state: EMState, data: EMData, config: EMConfig) -> EMState:
     """Set r_k to the root of (e0 - 1)/r - f0 + sum_n (E log u - psi) - N digamma(r), by bisection."""
     if not config.learn_shape:
         return state
+    total = (state.log_embedding - state.psi).sum(axis=0)
+    return state._replace(shape=shape_root(total, state.psi.shape[0], config))
+
+
+def shape_root(total: Array, num_obs: Any, config: EMConfig) -> Array:
+    """Return the shapes (topic,) from sum_n (E log u - psi) over `num_obs` rows."""
     e0, f0 = config.shape_prior
-    num_obs = state.psi.shape[0]
-    slope = (state.log_embedding - state.psi).sum(axis=0) - f0
+    slope = total - f0
 
     def halve(_: Array, interval: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = interval
@@ -103,9 +109,9 @@ def update_shape(state: EMState, data: EMData, config: EMConfig) -> EMState:
         rising = (e0 - 1) / middle + slope - num_obs * digamma(middle) > 0
         return jnp.where(rising, middle, low), jnp.where(rising, high, middle)
 
-    ends = (jnp.full_like(state.shape, config.shape_floor), jnp.full_like(state.shape, SHAPE_CEILING))
+    ends = (jnp.full_like(slope, config.shape_floor), jnp.full_like(slope, SHAPE_CEILING))
     low, high = jax.lax.fori_loop(0, _BISECTIONS, halve, ends)
-    return state._replace(shape=jnp.sqrt(low * high))
+    return jnp.sqrt(low * high)
 
 
 Step = Callable[[EMState, EMData, EMConfig], EMState]

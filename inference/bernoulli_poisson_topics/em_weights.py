@@ -1,13 +1,20 @@
-"""The weight step of EM: three ways to raise a negative-binomial log likelihood; none can lower it."""
+"""The weight step of EM: five ways to raise a negative-binomial log likelihood; none can lower it."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_factor, cho_solve
 
-from labelzoo.inference.bernoulli_poisson_topics.em_data import EMData, times, transposed_times
+from labelzoo.inference.bernoulli_poisson_topics.em_data import (
+    EMData,
+    times,
+    transposed_times,
+    weighted_gram,
+)
 from labelzoo.inference.bernoulli_poisson_topics.em_state import EMConfig, EMState
+from labelzoo.inference.bernoulli_poisson_topics.fast_functions import soft_plus
 from labelzoo.inference.polya_gamma import mean as polya_gamma_mean
 
 Array = Any
@@ -38,12 +45,32 @@ def update_weights(state: EMState, data: EMData, config: EMConfig) -> EMState:
         omega, target = jnp.where(active, omega, 0.0), jnp.where(active, target, 0.0)
     tau = prior_precision(state.weights, data, config)
     if config.w_step == "exact":
-        weights = solve_weights(data.X, omega, target, tau)
+        weights = exact_weights(data, omega, target, tau)
         return state._replace(weights=weights, psi=times(data, weights))
-    if config.w_step == "newton":
-        return newton_weights(state, data, omega, tau, active, config.cg_steps)
-    weights, psi = conjugate_gradient_weights(data, omega, target, tau, state, config.cg_steps)
+    if config.w_step in ("newton", "newton_preconditioned"):
+        return newton_weights(state, data, omega, tau, active, config)
+    if config.w_step == "cg":
+        weights, psi = conjugate_gradient_weights(data, omega, target, tau, state, config.cg_steps)
+    else:
+        limits = (config.cg_steps, config.cg_tolerance)
+        weights, psi, _ = preconditioned_weights(data, omega, target, tau, state, limits)
     return state._replace(weights=weights, psi=psi)
+
+
+def exact_weights(data: EMData, omega: Array, target: Array, tau: Array) -> Array:
+    """Solve (X' Omega_k X + diag tau) w_k = X' target_k topic by topic: (feature, topic).
+
+    One (feature, feature) matrix is held at a time; for dense X with fewer rows, one (obs, obs) matrix.
+    """
+    if data.X is not None:
+        return solve_weights(data.X, omega, target, tau)
+    right = transposed_times(data, target)
+
+    def one(args: tuple[Array, Array]) -> Array:
+        weight, column = args
+        return cho_solve(cho_factor(weighted_gram(data, weight) + jnp.diag(tau)), column)
+
+    return jax.lax.map(one, (omega.T, right.T)).T
 
 
 def solve_weights(X: Array, omega: Array, target: Array, tau: Array) -> Array:
@@ -73,10 +100,11 @@ def conjugate_gradients(
 ) -> tuple[Array, Array]:
     """Solve (X' diag(curvature_k) X + diag tau) d_k = residual_k from zero; return d and X d.
 
-    All topics at once; `steps` steps cost 2 `steps` - 1 products with X: 4 N D K `steps` flops with that of
-    the residual, or 4 (entries of X that are not zero) K `steps`.
+    `tau` is (feature,), or (feature, topic). All topics at once; `steps` steps cost 2 `steps` - 1 products
+    with X: 4 N D K `steps` flops with that of the residual, or 4 (entries of X that are not zero) K `steps`.
     """
-    prior, direction, square = tau[:, None], residual, (residual**2).sum(axis=0)
+    prior = tau if tau.ndim == 2 else tau[:, None]
+    direction, square = residual, (residual**2).sum(axis=0)
     solution, image = jnp.zeros_like(residual), jnp.zeros_like(curvature)
     for step in range(steps):
         along = times(data, direction)
@@ -96,19 +124,112 @@ def _ratio(above: Array, below: Array) -> Array:
     return jnp.where(positive, above / jnp.where(positive, below, 1.0), 0.0)
 
 
+Solve = Callable[[Array], Array]
+
+_MARGIN = 0.2
+"""The norm of the system may understate the error of the weights by some factor: stop at a fifth."""
+
+PRECONDITIONED_STEPS = 200
+"""Upper limit of preconditioned steps; about 8 are needed from zero, fewer from the weights before."""
+
+
+def shared_preconditioner(data: EMData, curvature: Array, tau: Array) -> Solve:
+    """Return the solver of X' diag(mean over topics of the curvature) X + diag tau: one Cholesky for all."""
+    factor = cho_factor(weighted_gram(data, curvature.mean(axis=1)) + jnp.diag(tau))
+    return lambda right: cho_solve(factor, right)
+
+
+def _inner(solve: Solve, residual: Array) -> Array:
+    """Return r' S^-1 r, the squared length that a residual has with the preconditioner S: (topic,)."""
+    return (residual * solve(residual)).sum(axis=0)
+
+
+def preconditioned_gradients(
+    data: EMData,
+    curvature: Array,
+    tau: Array,
+    residual: Array,
+    solve: Solve,
+    scale: Array,
+    limits: tuple[int, float],
+) -> tuple[Array, Array, Array]:
+    """Solve (X' diag(curvature_k) X + diag tau) d_k = residual_k from zero; return d, X d and the steps.
+
+    With S the shared matrix, r' S^-1 r stands for the squared error in the norm of the system. The steps go
+    on until it is below (tolerance)^2 `scale` in every topic. From any start the quadratic falls at each
+    step, as in plain conjugate gradients.
+
+    Parameters
+    ----------
+    scale : array (topic,)
+        r' S^-1 r of what the error is measured against: the right-hand side for an error relative to the
+        solution.
+    limits : (int, float)
+        The fewest steps, so that the sweeps never stand still, and the tolerance.
+    """
+    fewest, tolerance = limits[0], _MARGIN * limits[1]
+    prior = tau[:, None]
+
+    def unfinished(carry: tuple[Array, ...]) -> Array:
+        step, square = carry[0], carry[3]
+        open_ = (square > tolerance**2 * scale).any() & (step < PRECONDITIONED_STEPS)
+        return (step < fewest) | open_
+
+    def advance(carry: tuple[Array, ...]) -> tuple[Array, ...]:
+        step, left, direction, square, solution, image = carry
+        along = times(data, direction)
+        bent = curvature * along
+        length = _ratio(square, (bent * along).sum(axis=0) + (prior * direction**2).sum(axis=0))
+        left = left - length * (transposed_times(data, bent) + prior * direction)
+        guess = solve(left)
+        new = (left * guess).sum(axis=0)
+        return (
+            step + 1,
+            left,
+            guess + _ratio(new, square) * direction,
+            new,
+            solution + length * direction,
+            image + length * along,
+        )
+
+    guess = solve(residual)
+    start = (residual * guess).sum(axis=0)
+    carry = (jnp.asarray(0), residual, guess, start, jnp.zeros_like(residual), jnp.zeros_like(curvature))
+    step, *_, solution, image = jax.lax.while_loop(unfinished, advance, carry)
+    return solution, image, step
+
+
+def _quadratic_residual(data: EMData, omega: Array, target: Array, tau: Array, state: EMState) -> Array:
+    return transposed_times(data, target - omega * state.psi) - tau[:, None] * state.weights
+
+
 def conjugate_gradient_weights(
     data: EMData, omega: Array, target: Array, tau: Array, state: EMState, steps: int
 ) -> tuple[Array, Array]:
     """Take `steps` steps on the Polya-Gamma quadratic from the weights of `state`; return them and X w."""
-    residual = transposed_times(data, target - omega * state.psi) - tau[:, None] * state.weights
+    residual = _quadratic_residual(data, omega, target, tau, state)
     change, image = conjugate_gradients(data, omega, tau, residual, steps)
     return state.weights + change, state.psi + image
 
 
+def preconditioned_weights(
+    data: EMData, omega: Array, target: Array, tau: Array, state: EMState, limits: tuple[int, float]
+) -> tuple[Array, Array, Array]:
+    """Solve the Polya-Gamma quadratic from the weights of `state`; return them, X w and the steps taken.
+
+    `limits` are those of `preconditioned_gradients`; the tolerance is relative to the solution.
+    """
+    solve = shared_preconditioner(data, omega, tau)
+    scale = _inner(solve, transposed_times(data, target))
+    residual = _quadratic_residual(data, omega, target, tau, state)
+    change, image, steps = preconditioned_gradients(data, omega, tau, residual, solve, scale, limits)
+    return state.weights + change, state.psi + image, steps
+
+
 def newton_weights(
-    state: EMState, data: EMData, omega: Array, tau: Array, active: Array | None, steps: int
+    state: EMState, data: EMData, omega: Array, tau: Array, active: Array | None, config: EMConfig
 ) -> EMState:
-    """Move along `steps` conjugate-gradient steps on the true curvature, never less far up than is safe.
+    """Move along conjugate-gradient steps on the true curvature, never less far up than is safe.
 
     Where a label is rare the Polya-Gamma quadratic is far too curved: b tanh(c/2)/(2c) against
     b p (1 - p), 30 times at p = .0025, and its steps crawl. Here the direction d solves the Newton system; of
@@ -122,15 +243,26 @@ def newton_weights(
     b, prob = state.row_counts + state.shape, jax.nn.sigmoid(logit)
     prior = tau[:, None]
     residual = transposed_times(data, state.row_counts - b * prob) - prior * state.weights
-    change, image = conjugate_gradients(data, b * prob * (1.0 - prob), tau, residual, steps)
+    change, image = _newton_direction(data, b * prob * (1.0 - prob), tau, residual, config)
     safe = _ratio(
         (residual * change).sum(axis=0), (omega * image**2).sum(axis=0) + (prior * change**2).sum(axis=0)
     )
 
     def gain(length: Array) -> Array:
-        rise = jax.nn.softplus(logit + length * image) - jax.nn.softplus(logit)
+        rise = soft_plus(logit + length * image) - soft_plus(logit)
         moved = (prior * change * (state.weights + 0.5 * length * change)).sum(axis=0)
         return (length * state.row_counts * image - b * rise).sum(axis=0) - length * moved
 
     length = jnp.where(gain(jnp.ones_like(safe)) >= gain(safe), 1.0, safe)
     return state._replace(weights=state.weights + length * change, psi=state.psi + length * image)
+
+
+def _newton_direction(
+    data: EMData, curvature: Array, tau: Array, residual: Array, config: EMConfig
+) -> tuple[Array, Array]:
+    if config.w_step == "newton":
+        return conjugate_gradients(data, curvature, tau, residual, config.cg_steps)
+    solve = shared_preconditioner(data, curvature, tau)
+    limits = (config.cg_steps, config.cg_tolerance)
+    scale = _inner(solve, residual)
+    return preconditioned_gradients(data, curvature, tau, residual, solve, scale, limits)[:2]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from labelzoo.models.label_cells import negative_mass
 
@@ -56,7 +57,8 @@ def log_marginal_likelihood_exact(
         If a row has more than `MAX_POSITIVES` positives; the message names it.
     """
     V, r = np.asarray(topics, np.float64), np.asarray(shape, np.float64)
-    psi = np.asarray(inputs["X"], np.float64) @ np.asarray(weights, np.float64).T
+    X = inputs["X"] if issparse(inputs["X"]) else np.asarray(inputs["X"], np.float64)
+    psi = X @ np.asarray(weights, np.float64).T
     zeros = np.asarray(negative_mass(topics, inputs["negatives"]), np.float64)
     row, label = np.asarray(inputs["positives"].row), np.asarray(inputs["positives"].label)
     counts = np.bincount(row, minlength=len(psi))

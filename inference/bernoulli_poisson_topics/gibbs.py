@@ -1,8 +1,8 @@
 """Engine ``gibbs``: the first-arrival sampler of Bernoulli-Poisson topics.
 
-One sweep is (t, z) -> V -> (r, W) -> U -> tau. (r, W) are moved with U integrated out, so U is drawn right
-after them and nothing reads it in between; (t, z) and V read the current U. V between (r, W) and U, or (r, W)
-given the exposure of an old V, would have another stationary law.
+One sweep is (t, z) -> [row scale] -> V -> (r, W) -> U -> tau. (r, W) are moved with U integrated out, so U is
+drawn right after them and nothing reads it in between; (t, z), the row scale and V read the current U. V or
+the row scale between (r, W) and U, or (r, W) given the exposure of an old V, has another stationary law.
 
 With P positives, C listed zeros or missing cells, N rows, L labels, K topics, D features, a sweep takes about
 P (20 K + 60) + 4 C K + 300 K L + 5 N K (4 D + 40) flops and moves 8 (14 P K + 4 C K + 10 N K) bytes: work
@@ -21,25 +21,35 @@ from labelzoo.inference.bernoulli_poisson_topics.arrivals import (
     row_exposure,
     topics_step,
 )
+from labelzoo.inference.bernoulli_poisson_topics.em_data import without_missing
+from labelzoo.inference.bernoulli_poisson_topics.row_scale import (
+    ROW_SCALE_UPDATE,
+    row_scale_step,
+    wants_row_scale,
+)
 from labelzoo.inference.bernoulli_poisson_topics.shape_weights_hmc import (
     information_at,
     shape_and_weights_move,
     whitening_of,
 )
 from labelzoo.inference.bernoulli_poisson_topics.starts_mcmc import (
+    TOPIC_OPTIONS,
     Array,
     Inputs,
     State,
     draw_embedding,
     draw_precision,
+    globals_of,
     kept_sites,
     log_likelihood_stat,
     log_rates,
     place_sites,
     start_sites,
+    switch,
 )
 from labelzoo.inference.engine import Engine, EngineResult
 from labelzoo.inference.kernel import SweepKernel
+from labelzoo.inference.reference.sites import random_sites
 from labelzoo.inference.run_mcmc import MCMC_OPTIONS, run_mcmc
 from labelzoo.models.spec import ModelSpec
 
@@ -85,7 +95,7 @@ def arrival_times(place: Array, rate: Array) -> Array:
 
 
 def sweep(
-    key: Array, sites: State, whitening: Array, inputs: Inputs
+    key: Array, sites: State, whitening: Array, inputs: Inputs, row_scale: Any = "auto"
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """Make one sweep of one chain.
 
@@ -95,6 +105,8 @@ def sweep(
         What `start` returned or the last sweep left.
     whitening : array
         Inverse root of the HMC mass, fixed after the warm-up.
+    row_scale : {"auto", True, False}
+        Whether to make the row scale move.
 
     Returns
     -------
@@ -102,6 +114,8 @@ def sweep(
     """
     keys = jax.random.split(key, 5)
     now = draw_first_arrivals(keys[0], sites, inputs)
+    if wants_row_scale(row_scale, inputs):
+        now = row_scale_step(jax.random.fold_in(keys[0], 1), now, inputs)
     now = topics_step(keys[1], now, inputs)
     counts, exposure = counts_by_row(now, inputs), row_exposure(now, inputs)
     now = shape_and_weights_move(keys[2], counts, exposure, whitening, now, inputs)
@@ -140,26 +154,55 @@ def adapt_at(num_warmup: int) -> tuple[int, ...]:
     return tuple(sorted({int(f * num_warmup) for f in fractions})) if num_warmup else ()
 
 
-def build_kernel(spec: ModelSpec) -> SweepKernel:
+def build_kernel(spec: ModelSpec, row_scale: Any = "auto", keep_embedding: bool = True) -> SweepKernel:
     """Return the sweep as a NumPyro kernel."""
+
+    def one(key: Array, sites: State, adapted: Any, inputs: Inputs) -> tuple[Any, Any]:
+        return sweep(key, sites, adapted["whitening"], inputs, row_scale)
+
     return SweepKernel(
         spec.views["summed"],
         start,
-        lambda key, sites, adapted, inputs: sweep(key, sites, adapted["whitening"], inputs),
+        one,
         adapt=adapt,
         adapt_at=adapt_at,
-        outputs=kept_sites,
+        outputs=kept_sites if keep_embedding else globals_of,
         place=place_sites,
     )
 
 
 def run(
-    spec: ModelSpec, inputs: dict[str, Any], *, rng_key: Any, progress: bool = False, **options: Any
+    spec: ModelSpec,
+    inputs: dict[str, Any],
+    *,
+    rng_key: Any,
+    progress: bool = False,
+    row_scale: Any = "auto",
+    positives_only: Any = False,
+    keep_embedding: Any = True,
+    **options: Any,
 ) -> EngineResult:
-    """Run the sampler; see `labelzoo.inference.run_mcmc.run_mcmc` for the options."""
-    return run_mcmc(
-        build_kernel(spec), inputs, rng_key=rng_key, progress=progress, stats=("stats",), **options
-    )
+    """Run the sampler; see `labelzoo.inference.run_mcmc.run_mcmc` for the other options.
+
+    Parameters
+    ----------
+    row_scale : {"auto", True, False}
+        Make the row scale move; "auto": from `row_scale.DENSE_ROWS` positives a row on.
+    positives_only : bool
+        Treat missing cells as zeros, as the paper does.
+    keep_embedding : bool
+        Keep ``embedding`` (obs, topic) of every draw.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range.
+    """
+    inputs = without_missing(inputs) if switch("positives_only", positives_only) else inputs
+    wants_row_scale(row_scale, inputs)
+    kernel = build_kernel(spec, row_scale, switch("keep_embedding", keep_embedding))
+    result = run_mcmc(kernel, inputs, rng_key=rng_key, progress=progress, stats=("stats",), **options)
+    return result._replace(attrs={**result.attrs, "random_sites": random_sites(result.draws)})
 
 
 GIBBS = Engine(
@@ -167,8 +210,8 @@ GIBBS = Engine(
     kind="mcmc",
     run=run,
     random_sites=("topics", "weights", "shape", "precision", "embedding"),
-    options={**MCMC_OPTIONS, "num_warmup": 1000, "num_samples": 1000, "thinning": 5},
-    conditionals=tuple(update.name for update in ARRIVAL_UPDATES),
+    options={**MCMC_OPTIONS, **TOPIC_OPTIONS, "row_scale": "auto"},
+    conditionals=tuple(update.name for update in (*ARRIVAL_UPDATES, ROW_SCALE_UPDATE)),
     description="Gibbs sampling by first arrivals, tilted-Dirichlet topics, short HMC on shapes and weights.",
     kernel=build_kernel,
 )

@@ -27,22 +27,27 @@ from labelzoo.inference.bernoulli_poisson_topics.counts import (
     topics_given_counts,
     weights_natural,
 )
+from labelzoo.inference.bernoulli_poisson_topics.em_data import without_missing
 from labelzoo.inference.bernoulli_poisson_topics.starts_mcmc import (
+    TOPIC_OPTIONS,
     Array,
     Inputs,
     State,
     draw_embedding,
     draw_precision,
+    globals_of,
     kept_sites,
     log_likelihood_stat,
     place_sites,
     precision_of,
     start_sites,
+    switch,
 )
 from labelzoo.inference.engine import Engine, EngineResult
 from labelzoo.inference.gamma_draws import blocked_log_gamma
 from labelzoo.inference.kernel import SweepKernel
 from labelzoo.inference.linalg import draw_gaussian_natural
+from labelzoo.inference.reference.sites import random_sites
 from labelzoo.inference.run_mcmc import MCMC_OPTIONS, run_mcmc
 from labelzoo.models.spec import ModelSpec
 
@@ -95,24 +100,40 @@ def sweep(key: Array, sites: State, inputs: Inputs) -> tuple[dict[str, Array], d
     return {name: now[name] for name in sites}, {"log_likelihood": fit}
 
 
-def build_kernel(spec: ModelSpec) -> SweepKernel:
+def build_kernel(spec: ModelSpec, keep_embedding: bool = True) -> SweepKernel:
     """Return the sweep as a NumPyro kernel."""
     return SweepKernel(
         spec.views["summed"],
         lambda key, inputs: (start_sites(key, inputs), ()),
         lambda key, sites, adapted, inputs: sweep(key, sites, inputs),
-        outputs=kept_sites,
+        outputs=kept_sites if keep_embedding else globals_of,
         place=place_sites,
     )
 
 
 def run(
-    spec: ModelSpec, inputs: dict[str, Any], *, rng_key: Any, progress: bool = False, **options: Any
+    spec: ModelSpec,
+    inputs: dict[str, Any],
+    *,
+    rng_key: Any,
+    progress: bool = False,
+    positives_only: Any = False,
+    keep_embedding: Any = True,
+    **options: Any,
 ) -> EngineResult:
-    """Run the sampler; see `labelzoo.inference.run_mcmc.run_mcmc` for the options."""
-    return run_mcmc(
-        build_kernel(spec), inputs, rng_key=rng_key, progress=progress, stats=("stats",), **options
-    )
+    """Run the sampler; see `labelzoo.inference.run_mcmc.run_mcmc` for the other options.
+
+    Parameters
+    ----------
+    positives_only : bool
+        Treat missing cells as zeros, as the paper does.
+    keep_embedding : bool
+        Keep ``embedding`` (obs, topic) of every draw.
+    """
+    inputs = without_missing(inputs) if switch("positives_only", positives_only) else inputs
+    kernel = build_kernel(spec, switch("keep_embedding", keep_embedding))
+    result = run_mcmc(kernel, inputs, rng_key=rng_key, progress=progress, stats=("stats",), **options)
+    return result._replace(attrs={**result.attrs, "random_sites": random_sites(result.draws)})
 
 
 GIBBS_COUNTS = Engine(
@@ -120,7 +141,7 @@ GIBBS_COUNTS = Engine(
     kind="mcmc",
     run=run,
     random_sites=("topics", "weights", "shape", "precision", "embedding"),
-    options={**MCMC_OPTIONS, "num_warmup": 1000, "num_samples": 1000, "thinning": 5},
+    options={**MCMC_OPTIONS, **TOPIC_OPTIONS},
     conditionals=tuple(update.name for update in COUNT_UPDATES),
     description="The paper's Gibbs sampler: Poisson counts, table counts, Polya-Gamma weights.",
     kernel=build_kernel,

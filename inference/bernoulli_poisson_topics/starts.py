@@ -13,6 +13,9 @@ Array = Any
 
 STARTS = ("auto", "label", "ridge", "random")
 
+RIDGE_BYTES = 2**31
+"""Largest memory of the ridge start (2 GiB)."""
+
 _FLOOR = 1e-10
 _NMF_SWEEPS = 30
 
@@ -44,20 +47,26 @@ def make_start(inputs: Mapping[str, Any], rng_key: Array, start: str = "auto", s
     start : {"auto", "label", "ridge", "random"}
         "label": topic k is label k, and needs as many topics as labels. "ridge": non-negative factors of the
         ridge prediction of the labels. "random": topics near the label frequencies. "auto": "label" where
-        topics and labels are as many, else "ridge".
+        topics and labels are as many, else "ridge" (or "random", where "ridge" would pass `RIDGE_BYTES`).
     shape : float
         Gamma shape at the start.
 
     Raises
     ------
     ValueError
-        If `start` is unknown, or "label" with another number of topics than labels.
+        If `start` is unknown, "label" with another number of topics than labels, or "ridge" too large.
     """
     if start not in STARTS:
         raise ValueError(f"start must be one of {', '.join(STARTS)}, got {start!r}")
     num_topics, num_labels = inputs["num_topics"], inputs["num_labels"]
     if start == "auto":
-        start = "label" if num_topics == num_labels else "ridge"
+        small = ridge_bytes(inputs) <= RIDGE_BYTES
+        start = "label" if num_topics == num_labels else ("ridge" if small else "random")
+    if start == "ridge" and ridge_bytes(inputs) > RIDGE_BYTES:
+        raise ValueError(
+            f"start='ridge' holds {ridge_bytes(inputs) / 2**30:.1f} GiB of coefficients (feature, labels) "
+            f"and their system, above {RIDGE_BYTES / 2**30:g} GiB; use start='random'"
+        )
     if start == "label" and num_topics != num_labels:
         raise ValueError(
             f"start='label' needs num_topics == {num_labels} (the number of labels), got {num_topics}"
@@ -69,6 +78,18 @@ def make_start(inputs: Mapping[str, Any], rng_key: Array, start: str = "auto", s
     if start == "ridge":
         return ridge_start(inputs, table, shape, rng)
     return random_start(inputs, table, shape, rng)
+
+
+def features(inputs: Mapping[str, Any]) -> Any:
+    """Return X as float64: an ndarray, or the csr matrix that it is."""
+    X = inputs["X"]
+    return X.tocsr() if sparse.issparse(X) else np.asarray(X, float)
+
+
+def ridge_bytes(inputs: Mapping[str, Any]) -> int:
+    """Return the memory of the ridge start: coefficients (feature, labels) and their system."""
+    n, d = inputs["X"].shape
+    return 8 * (d * inputs["num_labels"] + 3 * min(n, d) ** 2 + (2 * n * d if d > n else 0))
 
 
 class LabelTable(NamedTuple):
@@ -90,7 +111,7 @@ def label_table(inputs: Mapping[str, Any]) -> LabelTable:
     positives: Cells = inputs["positives"]
     negatives, num_labels = inputs["negatives"], inputs["num_labels"]
     row, label = np.asarray(positives.row), np.asarray(positives.label)
-    num_obs = np.asarray(inputs["X"]).shape[0]
+    num_obs = inputs["X"].shape[0]
     Y = sparse.csr_array((np.ones(row.size), (row, label)), shape=(num_obs, num_labels))
     zeros = np.bincount(np.asarray(negatives.label), np.asarray(negatives.sign), minlength=num_labels)
     observed = np.asarray(negatives.base).sum() + zeros + np.bincount(label, minlength=num_labels)
@@ -128,7 +149,7 @@ def ridge_start(
     inputs: Mapping[str, Any], table: LabelTable, shape: float, rng: np.random.Generator
 ) -> Start:
     """Non-negative factors of the ridge prediction X B; the prediction (obs, labels) is never formed."""
-    X = np.asarray(inputs["X"], float)
+    X = features(inputs)
     B = ridge_coefficients(X, table)
     embedding, topics = nonnegative_factors(X, B, inputs["num_topics"], rng)
     scale = topics.sum(axis=1)
@@ -140,7 +161,7 @@ def ridge_start(
     return start._replace(log_embedding=np.log(np.maximum(embedding, floor)))
 
 
-def ridge_coefficients(X: np.ndarray, table: LabelTable, penalty: float = 1.0) -> np.ndarray:
+def ridge_coefficients(X: Any, table: LabelTable, penalty: float = 1.0) -> np.ndarray:
     """Return B (feature, labels) of the ridge regression of the labels on X (rows of unit length).
 
     Missing cells count as zeros, and each label is scaled up by the share of rows that show it.
@@ -148,16 +169,20 @@ def ridge_coefficients(X: np.ndarray, table: LabelTable, penalty: float = 1.0) -
     """
     scale = X.shape[0] / table.observed
     if X.shape[1] <= X.shape[0]:
-        gram = X.T @ X + penalty * np.eye(X.shape[1])
-        B = linalg.solve(gram, (table.Y.T @ X).T, assume_a="pos")
+        gram = _dense(X.T @ X) + penalty * np.eye(X.shape[1])
+        B = linalg.solve(gram, _dense(table.Y.T @ X).T, assume_a="pos")
     else:
-        gram = X @ X.T + penalty * np.eye(X.shape[0])
-        B = linalg.solve(gram, X, assume_a="pos").T @ table.Y
+        gram = _dense(X @ X.T) + penalty * np.eye(X.shape[0])
+        B = linalg.solve(gram, _dense(X), assume_a="pos").T @ table.Y
     return np.asarray(B) * scale
 
 
+def _dense(table: Any) -> np.ndarray:
+    return table.toarray() if sparse.issparse(table) else np.asarray(table)
+
+
 def nonnegative_factors(
-    X: np.ndarray, B: np.ndarray, num_topics: int, rng: np.random.Generator, sweeps: int = _NMF_SWEEPS
+    X: Any, B: np.ndarray, num_topics: int, rng: np.random.Generator, sweeps: int = _NMF_SWEEPS
 ) -> tuple[np.ndarray, np.ndarray]:
     """Factor X B into non-negative U (obs, topic) and V (topic, labels) by hierarchical least squares.
 
@@ -189,8 +214,9 @@ def _normalised(topics: np.ndarray) -> np.ndarray:
 
 def _from_level(inputs: Mapping[str, Any], topics: np.ndarray, level: np.ndarray, shape: float) -> Start:
     """Weights that give every row the linear predictor `level` (topic,), if the last feature is one."""
-    X = np.asarray(inputs["X"], float)
+    X = features(inputs)
     weights = np.zeros((len(topics), X.shape[1]))
-    if (X[:, -1] == 1.0).all():
+    last = X[:, [-1]].toarray() if sparse.issparse(X) else X[:, -1]
+    if (last == 1.0).all():
         weights[:, -1] = level
     return Start(topics, weights, np.log(shape) + np.broadcast_to(level, (X.shape[0], len(topics))))

@@ -17,6 +17,18 @@ State = Mapping[str, Any]
 Inputs = Mapping[str, Any]
 
 KEPT = ("topics", "weights", "shape", "embedding", "precision")
+TOPIC_OPTIONS: dict[str, Any] = {
+    "num_warmup": 1000,
+    "num_samples": 1000,
+    "thinning": 5,
+    "positives_only": False,
+    "keep_embedding": True,
+}
+"""Options of both samplers.
+
+``positives_only``: treat missing cells as zeros, as the paper does; ``keep_embedding``: keep the embedding of
+every draw (rows x topics numbers each), not only where the chains end."""
+
 START_NOISE = 0.7
 TINY = float(np.finfo(np.float64).tiny)
 
@@ -115,6 +127,25 @@ def place_sites(key: Array, sites: State, given: State, inputs: Inputs) -> dict[
 def kept_sites(sites: State, inputs: Inputs) -> dict[str, Array]:
     """Return what is stored of a state: no auxiliary variables, no logarithms."""
     return {name: sites[name] for name in KEPT if name in sites}
+
+
+def globals_of(sites: State, inputs: Inputs) -> dict[str, Array]:
+    """Return `kept_sites` without the embedding."""
+    kept = kept_sites(sites, inputs)
+    return {name: value for name, value in kept.items() if name != "embedding"}
+
+
+def switch(name: str, value: Any) -> bool:
+    """Return an option that is True or False.
+
+    Raises
+    ------
+    ValueError
+        If it is neither.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
 
 
 def draw_embedding(

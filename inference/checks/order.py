@@ -16,7 +16,7 @@ others).
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,6 +111,8 @@ class OrderCase:
         Largest total variation between the tables before and after one sweep.
     mutants : tuple of (str, tuple of Update or Step)
         Wrong sweeps, which the check must reject.
+    views : mapping
+        Further programs that updates may name, for steps that exist on the nodes of this case alone.
     """
 
     name: str
@@ -122,6 +124,7 @@ class OrderCase:
     kept: tuple[str, ...] = ()
     threshold: float = 1e-9
     mutants: tuple[tuple[str, Order], ...] = ()
+    views: Mapping[str, Any] = field(default_factory=dict)
 
 
 def make_bench(case: OrderCase, spec: ModelSpec) -> Bench:
@@ -134,6 +137,7 @@ def make_bench(case: OrderCase, spec: ModelSpec) -> Bench:
     """
     inputs = case.inputs()
     nodes = dict(case.nodes(inputs))
+    spec = replace(spec, views={**spec.views, **case.views}) if case.views else spec
     bench = Bench(spec, inputs, nodes, Table((), np.ones(())), case.kept, {}, {})
     sites = view_sites(bench, case.view)
     unknown = sorted(set(case.kept) - set(sites))

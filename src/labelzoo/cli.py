@@ -23,6 +23,7 @@ from labelzoo.command_options import (
 )
 from labelzoo.data_commands import SOURCE_HELP, data_app
 from labelzoo.regret_command import regret
+from labelzoo.topics_command import register as register_topics
 
 app = typer.Typer(
     name="labelzoo",
@@ -303,6 +304,7 @@ def compare(
 
 
 register_active(app)
+register_topics(app)
 
 
 @app.command()

@@ -12,6 +12,7 @@ from numpyro.infer.util import log_density
 from labelzoo.data import LabelData
 from labelzoo.inference.bernoulli_poisson_topics.arrivals import ARRIVAL_UPDATES
 from labelzoo.inference.bernoulli_poisson_topics.counts import COUNT_UPDATES, PositivePoissons
+from labelzoo.inference.bernoulli_poisson_topics.row_scale import ROW_SCALE_UPDATE
 from labelzoo.inference.update import Update
 from labelzoo.models.bernoulli_poisson_topics import VIEWS
 from labelzoo.models.bernoulli_poisson_topics_card import spec
@@ -22,13 +23,15 @@ LIMIT = 1e-9
 GLOBALS = ("topics", "weights", "shape", "precision")
 VIEW_SITES = {
     "arrivals": (*GLOBALS, "embedding", "arrival_time", "arrival_topic"),
+    "arrivals_polar": (*GLOBALS, "embedding_size", "embedding_share", "scaled_time", "arrival_topic"),
     "arrivals_collapsed": (*GLOBALS, "arrival_time", "arrival_topic"),
     "counts": (*GLOBALS, "embedding", "counts", "hidden_counts"),
     "counts_observed": (*GLOBALS, "embedding", "counts"),
     "counts_tables": (*GLOBALS, "counts", "tables"),
     "counts_polya_gamma": (*GLOBALS, "counts", "omega"),
 }
-UPDATES = {f"{update.view}.{update.name}": update for update in (*ARRIVAL_UPDATES, *COUNT_UPDATES)}
+ALL_UPDATES = (*ARRIVAL_UPDATES, ROW_SCALE_UPDATE, *COUNT_UPDATES)
+UPDATES = {f"{update.view}.{update.name}": update for update in ALL_UPDATES}
 
 
 def _labels(missing: bool) -> np.ndarray:
@@ -64,6 +67,10 @@ def _state(inputs: dict[str, Any], rng: np.random.Generator) -> dict[str, np.nda
         "shape": rng.gamma(2.0, 1.0, TOPICS),
         "precision": rng.gamma(2.0, 1.0, inputs["X"].shape[1]),
         "embedding": embedding,
+        # Sizes above 1 and scaled times below it: every state has positive density.
+        "embedding_size": 1.0 + rng.gamma(2.0, 1.0, ROWS),
+        "embedding_share": rng.dirichlet(np.ones(TOPICS), ROWS),
+        "scaled_time": rng.random(row.size),
         "arrival_time": rng.random(row.size),
         "arrival_topic": rng.integers(0, TOPICS, row.size),
         "counts": m,

@@ -1,0 +1,236 @@
+"""Samplers of Bernoulli-Poisson topics against NUTS on three simulated problems.
+
+``python benchmarks/topic_sampler.py --problem b`` simulates one data set of the sizes below, runs every
+engine in replicates of 4 chains from scattered starts, and prints, over 200 fixed label probabilities: the
+minimum of the rank-normalised multi-chain effective sample size a second of kept draws, the largest split
+R-hat, and the seconds to a minimum of 400 with compilation and warm-up. Intervals are 95 % over replicates;
+the ratio of two engines has a Welch interval on its logarithm. Runs whose R-hat exceeds 1.05 are marked: an
+effective sample size over chains that disagree means nothing.
+
+``--rhat`` instead follows one run of ``gibbs``: R-hat and minimum ESS against the number of sweeps.
+"""
+
+import argparse
+import json
+import sys
+from typing import Any
+
+import jax
+import numpy as np
+from scipy.stats import t as student
+
+from labelzoo.data import LabelData
+from labelzoo.inference.compare.functionals import evaluate
+from labelzoo.inference.compare.verdict import moments
+from labelzoo.models import registry
+
+MODEL = "bernoulli_poisson_topics"
+PROBLEMS = {
+    "a": {"rows": 100, "features": 5, "labels": 20, "topics": 3, "positives": 553, "eta": 0.5},
+    "b": {"rows": 500, "features": 10, "labels": 50, "topics": 5, "positives": 8396, "eta": 0.5},
+    "c": {"rows": 2000, "features": 20, "labels": 300, "topics": 10, "positives": 5435, "eta": 0.1},
+}
+"""Sizes; the constant of the regression is set so that the number of positives comes out."""
+
+LENGTHS = {
+    "a": {"gibbs": (1000, 8000, 4), "gibbs_counts": (1000, 8000, 4), "nuts": (500, 1500, 1)},
+    "b": {"gibbs": (2000, 8000, 8), "gibbs_counts": (1000, 2000, 4), "nuts": (500, 1000, 1)},
+    "c": {"gibbs": (4000, 16000, 16), "gibbs_counts": (500, 1000, 4), "nuts": (500, 500, 1)},
+}
+"""Warm-up, kept and thinning: sweeps or draws a chain."""
+
+TARGET_ESS, RHAT_LIMIT, FIRST_DRAWS = 400.0, 1.05, 4
+
+
+def simulate(name: str, seed: int = 0) -> tuple[LabelData, dict[str, Any]]:
+    """Return data of a problem and the settings that fit them: weights of variance 1, shapes learned."""
+    size = PROBLEMS[name]
+    n, d, num_labels, k = (size[key] for key in ("rows", "features", "labels", "topics"))
+    rng = np.random.default_rng([seed, ord(name)])
+    X = rng.standard_normal((n, d))
+    topics = rng.dirichlet(np.full(num_labels, size["eta"]), k)
+    psi = X @ rng.standard_normal((d, k))
+    unit = rng.gamma(rng.gamma(2.0, 0.5, k) + 0.1, 1.0, (n, k))
+    threshold = rng.exponential(size=(n, num_labels))
+    rates = (unit * np.exp(psi)) @ topics
+    # A positive is a rate above its threshold: the constant that gives the wanted number is a quantile.
+    factor = np.sort((threshold / rates).ravel())[size["positives"] - 1 : size["positives"] + 1].mean()
+    Y = (threshold < factor * rates).astype(np.int8)
+    settings = {
+        "num_topics": k,
+        "topic_concentration": size["eta"],
+        "prior_scale": float(np.sqrt(d)),
+        "intercept_precision": 0.1,
+        "scale_rows": False,
+        "standardize": False,
+    }
+    return LabelData.from_arrays(X, Y), settings
+
+
+def probabilities(spec: Any, tree: Any, inputs: Any) -> np.ndarray:
+    """Return 200 fixed label probabilities by draw: (chain, draw, cell)."""
+    values, names = evaluate(spec, tree, inputs)
+    return np.asarray(values)[:, :, [i for i, name in enumerate(names) if name.startswith("cell_prob")]]
+
+
+def run_once(
+    entry: Any,
+    data: Any,
+    settings: Any,
+    name: str,
+    lengths: tuple[int, int, int],
+    seed: int,
+    options: dict[str, Any],
+) -> dict[str, float]:
+    """Run one engine once: its warm-up and a few draws, then on from there, so that each is timed apart."""
+    warmup, samples, thinning = lengths
+    engine = entry.engines[name]
+    first = engine(
+        entry.spec,
+        data,
+        rng_key=seed,
+        num_chains=4,
+        num_warmup=warmup,
+        num_samples=FIRST_DRAWS,
+        thinning=thinning,
+        **settings,
+        **options,
+    )
+    kept = max(20, samples // thinning)
+    whole = engine(entry.spec, data, rng_key=seed, resume_from=first, num_samples=kept)
+    seconds = float(whole.attrs["run_seconds"]) - float(first.attrs["run_seconds"])
+    with jax.enable_x64(True):
+        inputs = entry.spec.prepare(data, entry.spec.resolve(settings))
+    m = moments(probabilities(entry.spec, whole, inputs)[:, FIRST_DRAWS:])
+    rate = float(np.nanmin(m.ess_bulk)) / seconds
+    return {
+        "min_ess_per_second": rate,
+        "median_ess_per_second": float(np.nanmedian(m.ess_bulk)) / seconds,
+        "sweeps_per_min_ess": 4 * kept * thinning / float(np.nanmin(m.ess_bulk)),
+        "chain_sweeps_per_second": 4 * kept * thinning / seconds,
+        "seconds_to_ess_400": float(first.attrs["compile_seconds"])
+        + float(first.attrs["run_seconds"])
+        + TARGET_ESS / rate,
+        "max_rhat": float(np.nanmax(m.rhat)),
+    }
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """Return the mean and the half width of its 95 % t interval."""
+    array = np.asarray(values)
+    if array.size < 2:
+        return float(array.mean()), float("nan")
+    half = student.ppf(0.975, array.size - 1) * array.std(ddof=1) / np.sqrt(array.size)
+    return float(array.mean()), float(half)
+
+
+def ratio(ours: list[float], theirs: list[float]) -> tuple[float, float, float]:
+    """Return the ratio of geometric means and its 95 % interval (Welch, on logarithms)."""
+    a, b = np.log(ours), np.log(theirs)
+    middle = a.mean() - b.mean()
+    if min(a.size, b.size) < 2:
+        return float(np.exp(middle)), float("nan"), float("nan")
+    parts = np.array([a.var(ddof=1) / a.size, b.var(ddof=1) / b.size])
+    freedom = parts.sum() ** 2 / (parts**2 / np.array([a.size - 1, b.size - 1])).sum()
+    half = student.ppf(0.975, freedom) * np.sqrt(parts.sum())
+    return tuple(float(np.exp(middle + s * half)) for s in (0, -1, 1))
+
+
+def race(args: argparse.Namespace) -> dict[str, Any]:
+    """Run all engines on a problem and return their figures."""
+    entry = registry.get(MODEL)
+    data, settings = simulate(args.problem)
+    report: dict[str, Any] = {"problem": args.problem, "positives": data.num_positives, "engines": {}}
+    rates = {}
+    for name in args.engines.split(","):
+        warmup, samples, thinning = LENGTHS[args.problem][name]
+        longer = args.nuts_times if name == "nuts" else 1.0
+        lengths = (max(10, int(warmup * args.scale)), int(samples * args.scale * longer), thinning)
+        runs = []
+        for index in range(args.replicates):
+            runs.append(run_once(entry, data, settings, name, lengths, args.seed + index, {}))
+            print(f"{name}: {json.dumps(runs[-1])}", file=sys.stderr)
+        rates[name] = [run["min_ess_per_second"] for run in runs]
+        figures = {key: interval([run[key] for run in runs]) for key in runs[0]}
+        agree = all(run["max_rhat"] < RHAT_LIMIT for run in runs)
+        report["engines"][name] = {**figures, "chains_agree": agree}
+    if "nuts" in rates:
+        others = [name for name in rates if name != "nuts"]
+        report["over_nuts"] = {name: ratio(rates[name], rates["nuts"]) for name in others}
+    return report
+
+
+def follow(args: argparse.Namespace) -> dict[str, Any]:
+    """Return R-hat and minimum ESS of one run of ``gibbs`` against its number of sweeps."""
+    entry = registry.get(MODEL)
+    data, settings = simulate(args.problem)
+    _, samples, thinning = LENGTHS[args.problem]["gibbs"]
+    steps = max(20, int(samples * args.scale / thinning))
+    with jax.enable_x64(True):
+        inputs = entry.spec.prepare(data, entry.spec.resolve(settings))
+    rows: list[dict[str, float]] = []
+    tree = entry.engines["gibbs"](
+        entry.spec,
+        data,
+        rng_key=args.seed,
+        num_chains=4,
+        num_warmup=int(samples * args.scale),
+        num_samples=steps,
+        thinning=thinning,
+        **settings,
+    )
+    for part in range(args.parts):
+        if part:
+            tree = entry.engines["gibbs"](entry.spec, data, rng_key=0, resume_from=tree, num_samples=steps)
+        # The second half of what is there: the start is forgotten more and more.
+        values = probabilities(entry.spec, tree, inputs)
+        m = moments(values[:, values.shape[1] // 2 :] if part else values)
+        level = tree.sample_stats["log_likelihood"].values[:, -steps:].mean(axis=1)
+        rows.append(
+            {
+                "sweeps": int(tree.posterior.sizes["draw"] * thinning),
+                "max_rhat": float(np.nanmax(m.rhat)),
+                "share_above_1.05": float(np.mean(m.rhat > RHAT_LIMIT)),
+                "min_ess": float(np.nanmin(m.ess_bulk)),
+                "log_likelihood_of_chains": [round(float(v), 1) for v in level],
+            }
+        )
+        print(json.dumps(rows[-1]), file=sys.stderr)
+    return {"problem": args.problem, "rows": rows}
+
+
+def as_text(report: dict[str, Any]) -> str:
+    """Return the figures as lines."""
+    if "rows" in report:
+        return "\n".join(json.dumps(row) for row in report["rows"])
+    lines = [f"problem {report['problem']}: {report['positives']} positives"]
+    for name, figures in report["engines"].items():
+        lines.append(f"{name}{'' if figures['chains_agree'] else ': CHAINS DISAGREE (R-hat)'}")
+        pairs = [(k, v) for k, v in figures.items() if isinstance(v, tuple)]
+        lines += [f"  {key:26}{value[0]:>10.4g} +- {value[1]:.2g}" for key, value in pairs]
+    for name, (middle, low, high) in report.get("over_nuts", {}).items():
+        lines.append(f"{name} / nuts, minimum ESS a second: {middle:.2f} [{low:.2f}, {high:.2f}]")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Parse the options, run, print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--problem", choices=sorted(PROBLEMS), default="b")
+    parser.add_argument("--engines", default="gibbs,gibbs_counts,nuts")
+    parser.add_argument("--replicates", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--scale", type=float, default=1.0, help="multiply all run lengths")
+    parser.add_argument("--nuts-times", type=float, default=1.0, help="multiply the draws of NUTS alone")
+    parser.add_argument("--rhat", action="store_true")
+    parser.add_argument("--parts", type=int, default=5, help="with --rhat: how often to look")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    report = follow(args) if args.rhat else race(args)
+    print(json.dumps(report) if args.json else as_text(report))
+
+
+if __name__ == "__main__":
+    main()
