@@ -25,6 +25,10 @@ _WHERE = {
     "check": "labelzoo.inference.checks",
     "compare": "labelzoo.inference.compare",
     "align": "labelzoo.inference.align",
+    "complete": "labelzoo.completion",
+    "joint_prob": "labelzoo.label_sets",
+    "loo": "labelzoo.marginal",
+    "calibrate": "labelzoo.calibration",
 }
 
 __all__ = [*_WHERE, "__version__"]  # noqa: PLE0604
