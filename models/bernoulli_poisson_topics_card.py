@@ -62,6 +62,7 @@ def prepare(
     -----
     ``X`` is a csr matrix where ``sparse_features`` is set and the features are sparse, else an array.
     """
+    settings = {"sparse_features": False, **settings}  # posteriors stored before this setting existed
     _check_settings(settings, data.num_labels)
     refuse_missing_features(data, "bernoulli_poisson_topics")
     mean, scale = _standardization(data, settings) if constants is None else _stored(constants)

@@ -144,3 +144,9 @@ def test_no_array_of_a_sweep_is_rows_by_labels_or_rows_by_features(w_step, missi
             if len(set(shape)) < len(shape):
                 bad = [seen for seen in bad if sorted(seen)[-len(shape) :] == sorted(shape)]
             assert not bad, f"{name} features, w_step={w_step}: {bad}"
+
+
+def test_settings_stored_before_sparse_features_existed_are_read():
+    data = LabelData.from_arrays(np.eye(4), np.eye(4)[:, :3])
+    old = {name: value for name, value in card.SETTINGS.items() if name != "sparse_features"}
+    assert isinstance(prepare(data, old)["X"], jax.Array)
