@@ -120,7 +120,7 @@ def run(data: LabelData, topics: list[int], seed: int) -> dict[str, Any]:
 
 
 def as_text(name: str, found: dict[str, Any]) -> str:
-    """Return lines of a Markdown table."""
+    """Return lines of a Markdown table, and what K was chosen by."""
     lines = []
     for way, one in found["ways"].items():
         numbers = (
@@ -128,7 +128,11 @@ def as_text(name: str, found: dict[str, Any]) -> str:
         )
         lines.append(f"| {name} | {way} | {found['chosen'][way]} | {' | '.join(numbers)} |")
     numbers = (f"{mean:+.4f} ± {error:.4f}" for mean, error in found["difference"].values())
-    return "\n".join([*lines, f"| {name} | difference | | {' | '.join(numbers)} |"])
+    lines.append(f"| {name} | difference | | {' | '.join(numbers)} |\n")
+    for way in WAYS:
+        tuned = ", ".join(f"{one[way]:.4f} at K = {count}" for count, one in found["tuning_auc"].items())
+        lines.append(f"AUC on the tuning rows, {way}: {tuned}")
+    return "\n".join([*lines, f"{found['rows_fitted']} rows fitted, {found['test_rows']} test rows"])
 
 
 def main() -> None:
@@ -143,7 +147,7 @@ def main() -> None:
     options = parser.parse_args()
     found = run(load(options.data), options.topics, options.seed)
     name = options.data.rsplit("/", 1)[-1].removesuffix(".npz")
-    print(json.dumps(found) if options.json else as_text(name, found) + f"\n{found}")
+    print(json.dumps(found) if options.json else as_text(name, found))
 
 
 if __name__ == "__main__":

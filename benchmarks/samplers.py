@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from scipy.stats import t as student
+from topic_sampler import interval
 
 from labelzoo.inference.compare.functionals import evaluate
 from labelzoo.inference.compare.verdict import AGREE_SD, difference, moments
@@ -60,15 +60,6 @@ def run_once(entry: Any, data: Any, name: str, seed: int, scale: float) -> tuple
         "max_rhat": float(np.nanmax(m.rhat)),
     }
     return figures, values
-
-
-def interval(values: list[float]) -> tuple[float, float]:
-    """Return the mean and the half width of its 95 % t interval."""
-    array = np.asarray(values)
-    if array.size < 2:
-        return float(array.mean()), float("nan")
-    half = student.ppf(0.975, array.size - 1) * array.std(ddof=1) / np.sqrt(array.size)
-    return float(array.mean()), float(half)
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 ``python benchmarks/topic_sampler.py --problem b`` simulates one data set of the sizes below, runs every
 engine in replicates of 4 chains from scattered starts, and prints, over 200 fixed label probabilities: the
-minimum of the rank-normalised multi-chain effective sample size a second of kept draws, the largest split
+minimum of the rank-normalised multi-chain effective sample size a CPU second of kept draws, the largest split
 R-hat, and the seconds to a minimum of 400 with compilation and warm-up. Intervals are 95 % over replicates;
 the ratio of two engines has a Welch interval on its logarithm. Runs whose R-hat exceeds 1.05 are marked: an
 effective sample size over chains that disagree means nothing.
@@ -13,7 +13,9 @@ effective sample size over chains that disagree means nothing.
 import argparse
 import json
 import sys
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -25,31 +27,36 @@ from labelzoo.inference.compare.verdict import moments
 from labelzoo.models import registry
 
 MODEL = "bernoulli_poisson_topics"
-PROBLEMS = {
-    "a": {"rows": 100, "features": 5, "labels": 20, "topics": 3, "positives": 553, "eta": 0.5},
-    "b": {"rows": 500, "features": 10, "labels": 50, "topics": 5, "positives": 8396, "eta": 0.5},
-    "c": {"rows": 2000, "features": 20, "labels": 300, "topics": 10, "positives": 5435, "eta": 0.1},
-}
-"""Sizes; the constant of the regression is set so that the number of positives comes out."""
+PROBLEMS: dict[str, dict[str, Any]] = {
+    "a": {"rows": 100, "features": 5, "labels": 20, "topics": 3, "positives": 553, "eta": 0.5, "var": 5},
+    "b": {"rows": 500, "features": 10, "labels": 50, "topics": 5, "positives": 8396, "eta": 0.5, "var": 10},
+    "c": {"rows": 2000, "features": 20, "labels": 300, "topics": 10, "positives": 5435, "eta": 0.1, "var": 1},
+}  # fmt: skip
+"""Sizes; the constant of the regression is set so that the number of positives comes out. ``var``: variance
+of the linear predictor, in the simulation and in the prior: the smaller, the less the features say
+about the topics of a row, and the harder topics are to tell apart."""
 
 LENGTHS = {
     "a": {"gibbs": (1000, 8000, 4), "gibbs_counts": (1000, 8000, 4), "nuts": (500, 1500, 1)},
-    "b": {"gibbs": (2000, 8000, 8), "gibbs_counts": (1000, 2000, 4), "nuts": (500, 1000, 1)},
-    "c": {"gibbs": (4000, 16000, 16), "gibbs_counts": (500, 1000, 4), "nuts": (500, 500, 1)},
+    "b": {"gibbs": (1000, 4000, 4), "gibbs_counts": (1000, 2000, 4), "nuts": (400, 600, 1)},
+    "c": {"gibbs": (1200, 1800, 6), "gibbs_counts": (500, 1000, 4), "nuts": (300, 500, 1)},
 }
 """Warm-up, kept and thinning: sweeps or draws a chain."""
 
-TARGET_ESS, RHAT_LIMIT, FIRST_DRAWS = 400.0, 1.05, 4
+TARGET_ESS, RHAT_LIMIT, FIRST_DRAWS, TRIAL_DRAWS = 400.0, 1.05, 4, 20
 
 
 def simulate(name: str, seed: int = 0) -> tuple[LabelData, dict[str, Any]]:
-    """Return data of a problem and the settings that fit them: weights of variance 1, shapes learned."""
-    size = PROBLEMS[name]
+    """Return data of a problem and the settings that fit them: the same prior, shapes learned."""
+    return simulate_sizes(PROBLEMS[name], np.random.default_rng([seed, ord(name)]))
+
+
+def simulate_sizes(size: dict[str, Any], rng: np.random.Generator) -> tuple[LabelData, dict[str, Any]]:
+    """Return data of these sizes (the keys of `PROBLEMS`) and the settings that fit them."""
     n, d, num_labels, k = (size[key] for key in ("rows", "features", "labels", "topics"))
-    rng = np.random.default_rng([seed, ord(name)])
     X = rng.standard_normal((n, d))
     topics = rng.dirichlet(np.full(num_labels, size["eta"]), k)
-    psi = X @ rng.standard_normal((d, k))
+    psi = X @ rng.standard_normal((d, k)) * np.sqrt(size["var"] / d)
     unit = rng.gamma(rng.gamma(2.0, 0.5, k) + 0.1, 1.0, (n, k))
     threshold = rng.exponential(size=(n, num_labels))
     rates = (unit * np.exp(psi)) @ topics
@@ -59,7 +66,7 @@ def simulate(name: str, seed: int = 0) -> tuple[LabelData, dict[str, Any]]:
     settings = {
         "num_topics": k,
         "topic_concentration": size["eta"],
-        "prior_scale": float(np.sqrt(d)),
+        "prior_scale": float(np.sqrt(size["var"])),
         "intercept_precision": 0.1,
         "scale_rows": False,
         "standardize": False,
@@ -67,10 +74,59 @@ def simulate(name: str, seed: int = 0) -> tuple[LabelData, dict[str, Any]]:
     return LabelData.from_arrays(X, Y), settings
 
 
-def probabilities(spec: Any, tree: Any, inputs: Any) -> np.ndarray:
-    """Return 200 fixed label probabilities by draw: (chain, draw, cell)."""
+def probabilities(spec: Any, tree: Any, data: Any, settings: Any) -> np.ndarray:
+    """Return 200 fixed label probabilities by draw, the first draws left out: (chain, draw, cell)."""
+    with jax.enable_x64(True):
+        inputs = spec.prepare(data, spec.resolve(settings))
     values, names = evaluate(spec, tree, inputs)
-    return np.asarray(values)[:, :, [i for i, name in enumerate(names) if name.startswith("cell_prob")]]
+    chosen = [i for i, name in enumerate(names) if name.startswith("cell_prob")]
+    return np.asarray(values)[:, FIRST_DRAWS:, chosen]
+
+
+class Run(NamedTuple):
+    """One engine run on: its draws, and CPU seconds.
+
+    Attributes
+    ----------
+    tree : DataTree
+        `FIRST_DRAWS` draws, then the kept ones.
+    kept : int
+        Draws a chain after the first.
+    first, lasted : float
+        CPU seconds until the first draws, compilation and warm-up included; of the kept draws alone.
+    """
+
+    tree: Any
+    kept: int
+    first: float
+    lasted: float
+
+
+def run_engine(
+    engine: Any,
+    spec: Any,
+    data: Any,
+    kept: Callable[[float, float], int],
+    seed: int,
+    **options: Any,
+) -> Run:
+    """Run 4 chains: a warm-up and a few draws, some more to time a draw, then `kept(first, a draw's)` draws.
+
+    CPU seconds, since a machine is seldom idle. What a run that goes on pays once (it compiles and reads
+    again) is known from the trial, and taken off.
+    """
+    clock = time.process_time
+    began = clock()
+    start = engine(spec, data, rng_key=seed, num_chains=4, num_samples=FIRST_DRAWS, **options)
+    first, began = clock() - began, clock()
+    engine(spec, data, rng_key=seed, resume_from=start, num_samples=1)
+    fixed, began = clock() - began, clock()
+    engine(spec, data, rng_key=seed, resume_from=start, num_samples=1 + TRIAL_DRAWS)
+    each = max(clock() - began - fixed, 1e-4) / TRIAL_DRAWS
+    count = max(TRIAL_DRAWS, kept(first, each))
+    began = clock()
+    whole = engine(spec, data, rng_key=seed, resume_from=start, num_samples=count)
+    return Run(whole, count, first, (clock() - began - fixed) * count / (count - 1))
 
 
 def run_once(
@@ -80,38 +136,31 @@ def run_once(
     name: str,
     lengths: tuple[int, int, int],
     seed: int,
-    options: dict[str, Any],
+    seconds: float | None = None,
 ) -> dict[str, float]:
-    """Run one engine once: its warm-up and a few draws, then on from there, so that each is timed apart."""
+    """Run one engine once and return its figures, CPU seconds throughout.
+
+    `seconds`, where given, are for all of it; `lengths` then gives the warm-up and the thinning alone.
+    """
     warmup, samples, thinning = lengths
-    engine = entry.engines[name]
-    first = engine(
-        entry.spec,
-        data,
-        rng_key=seed,
-        num_chains=4,
-        num_warmup=warmup,
-        num_samples=FIRST_DRAWS,
-        thinning=thinning,
-        **settings,
-        **options,
+
+    def kept(first: float, each: float) -> int:
+        return samples // thinning if seconds is None else int((seconds - first) / each)
+
+    run = run_engine(
+        entry.engines[name], entry.spec, data, kept, seed, num_warmup=warmup, thinning=thinning, **settings
     )
-    kept = max(20, samples // thinning)
-    whole = engine(entry.spec, data, rng_key=seed, resume_from=first, num_samples=kept)
-    seconds = float(whole.attrs["run_seconds"]) - float(first.attrs["run_seconds"])
-    with jax.enable_x64(True):
-        inputs = entry.spec.prepare(data, entry.spec.resolve(settings))
-    m = moments(probabilities(entry.spec, whole, inputs)[:, FIRST_DRAWS:])
-    rate = float(np.nanmin(m.ess_bulk)) / seconds
+    m = moments(probabilities(entry.spec, run.tree, data, settings))
+    rate = float(np.nanmin(m.ess_bulk)) / run.lasted
+    sweeps = 4 * run.kept * thinning
     return {
         "min_ess_per_second": rate,
-        "median_ess_per_second": float(np.nanmedian(m.ess_bulk)) / seconds,
-        "sweeps_per_min_ess": 4 * kept * thinning / float(np.nanmin(m.ess_bulk)),
-        "chain_sweeps_per_second": 4 * kept * thinning / seconds,
-        "seconds_to_ess_400": float(first.attrs["compile_seconds"])
-        + float(first.attrs["run_seconds"])
-        + TARGET_ESS / rate,
+        "median_ess_per_second": float(np.nanmedian(m.ess_bulk)) / run.lasted,
+        "sweeps_per_min_ess": sweeps / float(np.nanmin(m.ess_bulk)),
+        "chain_sweeps_per_second": sweeps / run.lasted,
+        "seconds_to_ess_400": run.first + TARGET_ESS / rate,
         "max_rhat": float(np.nanmax(m.rhat)),
+        "seconds": run.first + run.lasted,
     }
 
 
@@ -141,15 +190,18 @@ def race(args: argparse.Namespace) -> dict[str, Any]:
     entry = registry.get(MODEL)
     data, settings = simulate(args.problem)
     report: dict[str, Any] = {"problem": args.problem, "positives": data.num_positives, "engines": {}}
-    rates = {}
+    rates: dict[str, list[float]] = {}
+    longest = 0.0
     for name in args.engines.split(","):
         warmup, samples, thinning = LENGTHS[args.problem][name]
-        longer = args.nuts_times if name == "nuts" else 1.0
-        lengths = (max(10, int(warmup * args.scale)), int(samples * args.scale * longer), thinning)
+        lengths = (max(10, int(warmup * args.scale)), int(samples * args.scale), thinning)
+        given = args.nuts_times * longest if name == "nuts" and args.nuts_times else None
+        replicates = args.nuts_replicates if name == "nuts" and args.nuts_replicates else args.replicates
         runs = []
-        for index in range(args.replicates):
-            runs.append(run_once(entry, data, settings, name, lengths, args.seed + index, {}))
+        for index in range(replicates):
+            runs.append(run_once(entry, data, settings, name, lengths, args.seed + index, given))
             print(f"{name}: {json.dumps(runs[-1])}", file=sys.stderr)
+            longest = max(longest, runs[-1]["seconds"])
         rates[name] = [run["min_ess_per_second"] for run in runs]
         figures = {key: interval([run[key] for run in runs]) for key in runs[0]}
         agree = all(run["max_rhat"] < RHAT_LIMIT for run in runs)
@@ -166,8 +218,6 @@ def follow(args: argparse.Namespace) -> dict[str, Any]:
     data, settings = simulate(args.problem)
     _, samples, thinning = LENGTHS[args.problem]["gibbs"]
     steps = max(20, int(samples * args.scale / thinning))
-    with jax.enable_x64(True):
-        inputs = entry.spec.prepare(data, entry.spec.resolve(settings))
     rows: list[dict[str, float]] = []
     tree = entry.engines["gibbs"](
         entry.spec,
@@ -183,7 +233,7 @@ def follow(args: argparse.Namespace) -> dict[str, Any]:
         if part:
             tree = entry.engines["gibbs"](entry.spec, data, rng_key=0, resume_from=tree, num_samples=steps)
         # The second half of what is there: the start is forgotten more and more.
-        values = probabilities(entry.spec, tree, inputs)
+        values = probabilities(entry.spec, tree, data, settings)
         m = moments(values[:, values.shape[1] // 2 :] if part else values)
         level = tree.sample_stats["log_likelihood"].values[:, -steps:].mean(axis=1)
         rows.append(
@@ -223,7 +273,10 @@ def main() -> None:
     parser.add_argument("--replicates", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1.0, help="multiply all run lengths")
-    parser.add_argument("--nuts-times", type=float, default=1.0, help="multiply the draws of NUTS alone")
+    parser.add_argument(
+        "--nuts-times", type=float, help="give NUTS so many times the seconds of the longest run before it"
+    )
+    parser.add_argument("--nuts-replicates", type=int, help="replicates of NUTS, where not --replicates")
     parser.add_argument("--rhat", action="store_true")
     parser.add_argument("--parts", type=int, default=5, help="with --rhat: how often to look")
     parser.add_argument("--json", action="store_true")

@@ -38,7 +38,10 @@ def fit(
         If there is no such model, engine or setting, or the data do not fit.
     """
     entry = registry.get(model)
-    return find_engine(entry, engine)(entry.spec, data, rng_key=seed, progress=progress, **settings)
+    found = find_engine(entry, engine)
+    if entry.spec.refuse is not None:
+        entry.spec.refuse(data, settings)
+    return found(entry.spec, data, rng_key=seed, progress=progress, **settings)
 
 
 def find_engine(entry: registry.Entry, name: str) -> Any:

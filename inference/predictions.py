@@ -9,12 +9,8 @@ import numpy as np
 import xarray as xr
 from scipy import sparse
 
-from labelzoo.inference.predict import DEFAULT_MAX_BYTES, label_prob, mean_prob
+from labelzoo.inference.predict import DEFAULT_MAX_BYTES, label_prob, mean_prob, predict_topk
 from labelzoo.whole_file import whole_file
-
-ROWS_AT_ONCE = 1024
-BLOCK_CELLS = 2**22
-"""Rows x labels held at once while the best labels are picked."""
 
 
 def add_predictions(
@@ -36,19 +32,13 @@ def add_predictions(
 def top_labels(tree: xr.DataTree, data: Any, k: int) -> sparse.csr_array:
     """Return the `k` most probable labels of each row, with their mean probability: csr (row, labels).
 
-    Memory is a block of at most 1024 rows and 4 million cells.
+    Memory is a block of rows, see `predict_topk`.
     """
-    blocks = []
-    step = max(1, min(ROWS_AT_ONCE, BLOCK_CELLS // len(trained_labels(tree))))
-    for start in range(0, data.num_rows, step):
-        stop = min(start + step, data.num_rows)
-        mean = mean_prob(tree, data.subset(rows=np.arange(start, stop)))
-        count = min(k, mean.shape[1])
-        best = np.sort(np.argpartition(-mean, count - 1, axis=1)[:, :count], axis=1)
-        values = np.take_along_axis(mean, best, axis=1)
-        indptr = np.arange(0, values.size + 1, count)
-        blocks.append(sparse.csr_array((values.ravel(), best.ravel(), indptr), shape=mean.shape))
-    return sparse.csr_array(sparse.vstack(blocks))
+    best = predict_topk(tree, data, k)
+    order = np.argsort(best.labels, axis=1)
+    labels, values = (np.take_along_axis(one, order, axis=1) for one in (best.labels, best.scores))
+    indptr = np.arange(0, values.size + 1, values.shape[1])
+    return sparse.csr_array((values.ravel(), labels.ravel(), indptr), shape=(len(labels), best.num_labels))
 
 
 def write_predictions(

@@ -13,32 +13,12 @@ from scipy import sparse
 from labelzoo.inference.gamma_draws import blocked_log_gamma
 from labelzoo.inference.stable import log1mexp
 from labelzoo.models.bernoulli_poisson_topics import VIEWS, log_likelihood
+from labelzoo.models.bernoulli_poisson_topics_settings import SETTINGS, check_settings, refuse
 from labelzoo.models.design import design_matrix, sparse_design
 from labelzoo.models.label_cells import exposed_mass, list_cells, negative_mass, positive_sum_by_row
 from labelzoo.models.spec import MAX_DENSE_BYTES, ModelSpec, refuse_missing_features
 
 Array = Any
-
-
-SETTINGS: dict[str, Any] = {
-    "num_topics": None,
-    "topic_concentration": None,
-    "shape": None,
-    "shape_prior": (2.0, 2.0),
-    "prior_scale": 2.0,
-    "precision_prior": None,
-    "intercept": True,
-    "intercept_precision": 0.01,
-    "standardize": None,
-    "scale_rows": True,
-    "sparse_features": False,
-}
-"""Defaults: num_topics None means min(10, labels); topic_concentration None means min(.01, 1 / labels);
-shape None means drawn from its prior; prior_scale is the prior standard deviation of the linear predictor;
-precision_prior (a, b) learns one precision a feature (ARD); standardize None centres and scales dense
-features unless they are all 0 or 1, and leaves sparse ones alone; scale_rows then gives every row unit
-length. sparse_features keeps a sparse X sparse, where the engine can work so: the EM engines can and do; the
-programs and the samplers need an array."""
 
 
 def prepare(
@@ -63,7 +43,7 @@ def prepare(
     ``X`` is a csr matrix where ``sparse_features`` is set and the features are sparse, else an array.
     """
     settings = {"sparse_features": False, **settings}  # posteriors stored before this setting existed
-    _check_settings(settings, data.num_labels)
+    check_settings(settings, data.num_labels)
     refuse_missing_features(data, "bernoulli_poisson_topics")
     mean, scale = _standardization(data, settings) if constants is None else _stored(constants)
     X = _features(data, settings, mean, scale)
@@ -139,32 +119,6 @@ def _fixed_precision(X: Any, settings: Mapping[str, Any]) -> Array:
         mean_square = jnp.maximum((features**2).sum(axis=1).mean(), 1e-12)
     precision = jnp.full(X.shape[1], mean_square / settings["prior_scale"] ** 2)
     return precision.at[-1].set(settings["intercept_precision"]) if settings["intercept"] else precision
-
-
-def _check_settings(settings: Mapping[str, Any], num_labels: int) -> None:
-    topics = 1 if settings["num_topics"] is None else settings["num_topics"]
-    if not isinstance(topics, int | np.integer) or isinstance(topics, bool) or topics < 1:
-        raise ValueError(f"num_topics must be a positive integer, got {topics!r}")
-    if topics > num_labels:
-        raise ValueError(f"num_topics={topics} exceeds the number of labels, {num_labels}")
-    for name in ("topic_concentration", "shape", "prior_scale", "intercept_precision"):
-        value = settings[name]
-        if value is None and name in ("topic_concentration", "shape"):
-            continue
-        if not (isinstance(value, int | float | np.number) and np.isfinite(value) and value > 0):
-            raise ValueError(f"{name} must be positive and finite, got {value!r}")
-    for name in ("shape_prior", "precision_prior"):
-        value = settings[name]
-        if value is None and name == "precision_prior":
-            continue
-        numbers = [
-            v for v in np.atleast_1d(np.asarray(value, object)) if isinstance(v, int | float | np.number)
-        ]
-        if not (len(numbers) == np.size(value) == 2 and all(np.isfinite(v) and v > 0 for v in numbers)):
-            raise ValueError(f"{name} must be two positive numbers (shape, rate): the prior must be proper")
-    for name in ("intercept", "scale_rows", "standardize", "sparse_features"):
-        if not isinstance(settings[name], bool) and not (name == "standardize" and settings[name] is None):
-            raise ValueError(f"{name} must be true or false, got {settings[name]!r}")
 
 
 def constants(inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -393,6 +347,7 @@ spec = ModelSpec(
     default={"num_obs": 100, "num_features": 5, "num_labels": 20, "num_topics": 3},
     check_settings={"precision_prior": (2.0, 1.0), "topic_concentration": 0.5},
     small_settings={"num_topics": 3, "topic_concentration": 0.5, "shape": 1.0},
+    refuse=refuse,
     paper="Rai, Hu, Henao, Carin: Large-scale Bayesian multi-label learning via topic-based label "
     "embeddings, NIPS 2015",
     equations="eqs. 1-19",

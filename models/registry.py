@@ -4,7 +4,7 @@ import importlib
 import importlib.util
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,12 +15,13 @@ BUILT_IN = ("label_logistic", "label_gp", "bernoulli_poisson_topics")
 
 
 class Entry(NamedTuple):
-    """A registered model: its card, engines by name, and hand-derived updates."""
+    """A registered model: its card, engines by name, hand-derived updates, checks and advice on engines."""
 
     spec: ModelSpec
     engines: dict[str, Any]
     updates: tuple[Any, ...]
     cases: tuple[Any, ...] = ()
+    advice: Callable[[Any, Mapping[str, Any]], str] | None = None
 
 
 _registry: dict[str, Entry] = {}
@@ -32,6 +33,7 @@ def register(
     engines: Iterable[Any] = (),
     updates: Iterable[Any] = (),
     cases: Iterable[Any] = (),
+    advice: Callable[[Any, Mapping[str, Any]], str] | None = None,
 ) -> ModelSpec:
     """Tie a model's card to its engines and updates; ``nuts`` and ``svi`` are added by themselves.
 
@@ -43,6 +45,9 @@ def register(
     cases : iterable of StationarityCase, OrderCase or EnumerationCase
         What `labelzoo check` holds engines, sweeps and views against; models of the package keep theirs in
         modules of these names.
+    advice : callable or None
+        ``advice(data, settings) -> str``: which engine to use for data of such sizes, and where that is
+        known from; `compare` passes it on.
 
     Returns
     -------
@@ -68,7 +73,7 @@ def register(
                 f"model {spec.name!r}: update {update.name!r} names the view {update.view!r}; "
                 f"views: {', '.join(spec.views)}"
             )
-    _registry[spec.name] = Entry(spec, by_name, updates, tuple(cases))
+    _registry[spec.name] = Entry(spec, by_name, updates, tuple(cases), advice)
     return spec
 
 

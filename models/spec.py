@@ -182,6 +182,10 @@ class ModelSpec:
     check_settings : mapping
         Settings under which the updates are checked besides the defaults, so that every block of an update
         exists under one of the two (a learned precision, say).
+    refuse : callable or None
+        ``refuse(data, settings)``: raises ValueError where a user's data and settings (those named by hand)
+        make no sense together, though the program would run; asked by `labelzoo.fit` and `compare`, not by
+        checks, whose simulated data may be that small.
     paper, equations : str
         What is implemented, and where it stands.
     """
@@ -203,6 +207,7 @@ class ModelSpec:
     default: Mapping[str, int] = field(default_factory=dict)
     small_settings: Mapping[str, Any] = field(default_factory=dict)
     check_settings: Mapping[str, Any] = field(default_factory=dict)
+    refuse: Callable[[Any, Mapping[str, Any]], None] | None = None
     paper: str = ""
     equations: str = ""
 

@@ -173,8 +173,8 @@ def test_large_data_are_cut_for_samplers_and_whole_for_points(tmp_path: Path) ->
     assert (tmp_path / "out" / "mode_whole.nc").exists()
     assert SEEN["mode"]["max_iter"] == 7 and "max_iter" not in SEEN["exact"]
     assert 1.0 <= SEEN["exact"]["max_seconds"] < 60.0
-    assert [t["name"] for t in payload["topics"]] == ["topic 0", "topic 1"]
-    assert payload["topics"][0]["share"] == pytest.approx(0.9)
+    assert len(payload["topics"]) == 2
+    assert payload["topics"][0]["weight"] == pytest.approx(0.9)
     assert len({row["obs"] for row in payload["next"]}) == 5
 
 

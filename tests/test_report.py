@@ -23,7 +23,8 @@ from labelzoo.report import (
     verdict_word,
     write_bytes,
 )
-from labelzoo.topic_table import explained_shares, has_topics, topic_table, topics_as_text
+from labelzoo.topic_shares import explained_shares, has_topics
+from labelzoo.topics import as_json, topic_table
 
 NASTY = '<script>alert("x")</script>'
 
@@ -49,7 +50,10 @@ def make_payload(**changes: Any) -> dict[str, Any]:
         "log_score": -3.14159, "log_score_marginals": -3.5, "verdict": "refuted: by a lot",
     }  # fmt: skip
     whole = {"name": BASELINE, "seconds": None, "per_example_auc": 0.9, "macro_auc": 0.5}
-    topic = {"name": "topic 0", "share": 0.5, "labels": [{"name": NASTY, "weight": 0.25}]}
+    topic = {
+        "topic": 1, "name": NASTY, "weight": 0.5, "distance": 1.0, "effective_labels": 2.0, "coherence": None,
+        "stability": 0.75, "probable": [{"label": NASTY, "prob": 0.25}], "distinctive": [],
+    }  # fmt: skip
     query = {"obs": "🐝", "gain": 0.2, "description": "honeybee", "likely_labels": NASTY, "hidden_labels": ""}
     payload = {
         "title": f"toy on {NASTY}", "summary": f"About {NASTY}.", "engines": [engine], "whole": [whole],
@@ -64,7 +68,7 @@ def make_payload(**changes: Any) -> dict[str, Any]:
 def test_html_escapes_every_name_and_needs_no_network() -> None:
     text = render_html(make_payload(), [Picture("a.png", NASTY, NASTY, b"\x89PNG")])
     assert "<script" not in text
-    assert text.count("&lt;script&gt;") >= 9
+    assert text.count("&lt;script&gt;") >= 10
     assert not re.search(r"(src|href)\s*=\s*[\"']?(https?:)?//", text)
     assert "data:image/png;base64,iVBORw==" in text or "data:image/png;base64,iVBORw" in text
     assert 'name="viewport"' in text and "prefers-color-scheme: dark" in text
@@ -125,11 +129,24 @@ def test_write_bytes_replaces_a_file_and_leaves_no_other(tmp_path: Any) -> None:
 def test_topics_are_ordered_by_what_they_explain() -> None:
     # Topic 1 alone explains labels 0 and 1 of row 0, topic 0 label 2 of row 1: shares 1/3 and 2/3.
     tree = topic_tree([[[[0, 0, 1], [0.7, 0.3, 0]]]], [[[[1.0, 1.0], [1.0, 1.0]]]])
-    table = topic_table(tree, top=2)
-    assert [(t.name, t.source) for t in table] == [("topic 0", 1), ("topic 1", 0)]
-    assert [t.share for t in table] == pytest.approx([2 / 3, 1 / 3])
-    assert table[0].labels == (("a", 0.7), ("b", 0.3))
-    assert topics_as_text(table).splitlines()[0].split() == ["topic", "0", "66.7%", "a,", "b"]
+    table = topic_table(tree, 2)
+    assert list(table.index) == [1, 0]
+    assert list(table["weight"]) == pytest.approx([2 / 3, 1 / 3])
+    assert table["probable"].iloc[0] == [("a", 0.7), ("b", 0.3)]
+    text = render_text(make_payload(topics=as_json(table)))
+    assert "\n   66.7%  a, b\n   33.3%  c, a" in text
+
+
+def test_the_topics_of_a_report_are_one_draw_and_say_how_stable() -> None:
+    first, second = [0.9, 0.1, 0.0], [0.0, 0.1, 0.9]
+    swapped = topic_tree([[[first, second], [second, [0.0, 0.9, 0.1]]]])
+    table = topic_table(swapped, 2)
+    assert [dict(one)["b"] for one in table["probable"]] == [0.1, 0.9]  # the last draw as it is, no mean
+    page = render_html(make_payload(topics=as_json(table)), [])
+    assert "<th>stability</th>" in page
+    assert f"<td>{table['stability'].iloc[1]:.2f}</td>" in page
+    only = render_html(make_payload(topics=as_json(topic_table(topic_tree([[[first, second]]]), 2))), [])
+    assert "stability" not in only.partition("<h2>Topics</h2>")[2].partition("<h2>")[0]
 
 
 def test_shares_split_a_positive_between_topics() -> None:
@@ -139,14 +156,6 @@ def test_shares_split_a_positive_between_topics() -> None:
     expected = (0.2 / 1.4 + 0.2 / 0.6 + 0.9) / 3
     shares = explained_shares(topics, embedding, topic_tree(topics[None, None]))
     assert shares == pytest.approx([expected, 1 - expected])
-
-
-def test_swapped_topics_are_matched_before_they_are_averaged() -> None:
-    first, second = [0.9, 0.1, 0.0], [0.0, 0.1, 0.9]
-    tree = topic_tree([[[first, second]], [[second, first]]])
-    table = topic_table(tree, top=1)
-    assert sorted(t.labels[0] for t in table) == [("a", pytest.approx(0.9)), ("c", pytest.approx(0.9))]
-    assert all(t.share is None for t in table)
 
 
 def test_topic_table_refuses_a_posterior_without_topics() -> None:

@@ -8,13 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+from scipy import sparse
 
 import labelzoo
 from labelzoo.cli import run
+from labelzoo.completion import complete_top, globals_of, row_blocks
 from labelzoo.data import LabelData
+from labelzoo.data.missing import Missing
+from labelzoo.inference import predict as module
 from labelzoo.inference.engine import EngineResult
 from labelzoo.inference.posterior import save, to_datatree
 from labelzoo.inference.predict import mean_prob, predict_topk
+from labelzoo.inference.predictions import write_predictions
 from labelzoo.models import registry
 from labelzoo.topic_coherence import LabelCounts, coherence
 from labelzoo.topics import as_json, as_text, choose_draw, name_topics, topic_table
@@ -40,6 +45,13 @@ def labelled(n: int = 60, seed: int = 0) -> LabelData:
     )
 
 
+def tree_of(data: LabelData, sites: dict[str, Any]) -> xr.DataTree:
+    """Return the DataTree that a sampler with these draws of three topics would have given."""
+    settings = SPEC.resolve({"num_topics": 3})
+    engine = registry.get(SPEC).engines["gibbs"]
+    return to_datatree(SPEC, engine, data, SPEC.prepare(data, settings), settings, {}, EngineResult(sites), 0)
+
+
 def two_chains(data: LabelData) -> xr.DataTree:
     """Chain 1 fits and switches labels in every other draw; chain 0 has flat topics."""
     rng = np.random.default_rng(1)
@@ -58,9 +70,7 @@ def two_chains(data: LabelData) -> xr.DataTree:
         "weights": np.zeros((2, 4, 3, 3)),
         "shape": np.ones((2, 4, 3)),
     }
-    settings = SPEC.resolve({"num_topics": 3})
-    engine = registry.get(SPEC).engines["gibbs"]
-    return to_datatree(SPEC, engine, data, SPEC.prepare(data, settings), settings, {}, EngineResult(sites), 0)
+    return tree_of(data, sites)
 
 
 @pytest.fixture(scope="module")
@@ -206,25 +216,88 @@ def test_commands(tmp_path: Path, tree: xr.DataTree, capsys: Any) -> None:
     assert "must end in .npz" in capsys.readouterr().err
 
 
-def test_top_labels_of_many_rows_need_no_table(tree: xr.DataTree) -> None:
-    """3000 rows x 2000 labels would be 48 MB; the blocks are told to stay below 2 MB of working memory."""
-    n, num_labels = 3000, 2000
-    rng = np.random.default_rng(0)
+def wide_tree(rng: np.random.Generator, num_labels: int) -> xr.DataTree:
+    """Return a posterior of three topics over many labels, fitted on nothing."""
     data = LabelData.from_arrays(rng.standard_normal((4, 2)), np.eye(4, num_labels, dtype=np.int8))
     sites = {
         "topics": rng.dirichlet(np.full(num_labels, 0.1), (1, 1, 3)),
         "weights": rng.standard_normal((1, 1, 3, 3)),
         "shape": np.ones((1, 1, 3)),
     }
-    settings = SPEC.resolve({"num_topics": 3})
-    engine = registry.get(SPEC).engines["vb_em"]
-    wide = to_datatree(SPEC, engine, data, SPEC.prepare(data, settings), settings, {}, EngineResult(sites), 0)
+    return tree_of(data, sites)
+
+
+def peak_of(run: Any) -> tuple[Any, int]:
+    """Return the result of `run` and the largest memory that NumPy held meanwhile, bytes."""
+    tracemalloc.start()
+    try:
+        return run(), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_top_labels_of_many_rows_need_no_table() -> None:
+    """3000 rows x 2000 labels would be 48 MB; the blocks are told to stay below 2 MB of working memory."""
+    n, num_labels = 3000, 2000
+    rng = np.random.default_rng(0)
+    wide = wide_tree(rng, num_labels)
     X = rng.standard_normal((n, 2))
     predict_topk(wide, X[:40], 5, max_bytes=2**21)
-    tracemalloc.start()
-    found = predict_topk(wide, X, 5, max_bytes=2**21)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    found, peak = peak_of(lambda: predict_topk(wide, X, 5, max_bytes=2**21))
     assert peak < 8 * n * num_labels / 8, f"peak {peak / 2**20:.1f} MiB"
     dense = mean_prob(wide, X[:40])
     np.testing.assert_allclose(found.scores[:40], -np.sort(-dense, axis=1)[:, :5], rtol=1e-12)
+
+
+def test_predict_top_goes_by_blocks_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `labelzoo predict --top` writes: the best labels, from blocks whose sizes are watched."""
+    n, num_labels = 1300, 400
+    rng = np.random.default_rng(1)
+    wide = wide_tree(rng, num_labels)
+    data = LabelData.from_arrays(rng.standard_normal((n, 2)), np.zeros((n, num_labels), np.int8))
+    dense, blocks, real = mean_prob(wide, data), [], module._blocks
+
+    def watched(*args: Any) -> Any:
+        for start, block in real(*args):
+            blocks.append(block.shape)
+            yield start, block
+
+    monkeypatch.setattr(module, "_blocks", watched)
+    write_predictions(wide, data, tmp_path / "p.npz", top=3)
+    assert [shape[1] for shape in blocks] == [512, 512, 276]
+    with np.load(tmp_path / "p.npz") as saved:
+        labels = saved["prob_indices"].reshape(n, 3)
+        assert (np.diff(labels, axis=1) > 0).all()
+        expected = np.sort(np.argsort(-dense, axis=1)[:, :3], axis=1)
+        assert np.array_equal(labels, expected)
+        np.testing.assert_allclose(
+            saved["prob_data"].reshape(n, 3), np.take_along_axis(dense, expected, axis=1)
+        )
+        assert saved["prob_shape"].tolist() == [n, num_labels]
+
+
+def test_top_completions_of_many_rows_need_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1500 unlabelled rows x 2000 labels would be 24 MB, each of prob and error; blocks hold 16 rows."""
+    n, num_labels = 1500, 2000
+    rng = np.random.default_rng(2)
+    wide = wide_tree(rng, num_labels)
+    Y = sparse.csr_array(([1], ([0], [7])), shape=(n, num_labels))
+    hidden = Missing(np.arange(n) > 0)
+    data = LabelData(rng.standard_normal((n, 2)), Y, missing=hidden)
+    monkeypatch.setattr("labelzoo.completion.CELLS_AT_ONCE", 2**15)
+    complete_top(wide, data.subset(rows=range(20)), 5)
+    found, peak = peak_of(lambda: complete_top(wide, data, 5))
+    assert peak < 8 * n * num_labels / 4, f"peak {peak / 2**20:.1f} MiB"
+    assert (found.labels[0] == -1).all()
+    expected = -np.sort(-mean_prob(wide, data.subset(rows=range(1, 30))), axis=1)[:, :5]
+    np.testing.assert_allclose(found.scores[1:30], expected, rtol=1e-9)
+
+
+def test_wide_features_are_made_dense_a_few_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = LabelData.from_arrays(
+        sparse.random_array((50, 40), density=0.1, rng=0), np.eye(50, 3, dtype=np.int8)
+    )
+    monkeypatch.setattr("labelzoo.completion.CELLS_AT_ONCE", 200)
+    point = labelzoo.fit("bernoulli_poisson_topics", data, "map_em", num_topics=2, max_iter=3)
+    sizes = {block.data.num_rows for block in row_blocks(point, data, globals_of(point, None))}
+    assert sizes == {5}

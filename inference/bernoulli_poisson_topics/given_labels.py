@@ -9,6 +9,7 @@ from labelzoo.inference.bernoulli_poisson_topics.row_posterior import (
     MAX_EXACT,
     Floats,
     KnownRow,
+    Samples,
     Subsets,
     known_row,
     log_known_exact,
@@ -26,6 +27,10 @@ MIN_EFFECTIVE = 100.0
 
 CHAINS, WARMUP, SWEEPS = 32, 30, 60
 """Of the Gibbs run: chains side by side, sweeps dropped, sweeps kept."""
+
+
+CELLS_AT_ONCE = 2**20
+"""Samples x labels held at one time (8 MB an array)."""
 
 
 class GivenLabels(NamedTuple):
@@ -99,12 +104,24 @@ def given_labels(
     if drawn.effective < min_effective:
         prob, error = gibbs(row, topics, rng)
         return GivenLabels(prob, error, log_known, drawn.log_error, "gibbs", drawn.effective)
-    f = -np.expm1(-(drawn.embedding @ topics))
-    prob = drawn.weight @ f
-    square = drawn.weight**2
-    variance = square @ f**2 - 2 * prob * (square @ f) + prob**2 * square.sum()
-    error = np.sqrt(np.maximum(variance, 0.0))
+    prob, error = weighted_probs(drawn, topics)
     return GivenLabels(prob, error, log_known, drawn.log_error, "importance", drawn.effective)
+
+
+def weighted_probs(drawn: Samples, topics: Floats) -> tuple[Floats, Floats]:
+    """Return the weighted mean of 1 - exp(-lambda_l) over samples and its standard error: (labels,) both.
+
+    Labels are taken `CELLS_AT_ONCE` // samples at a time.
+    """
+    out = np.empty((2, topics.shape[1]))
+    square = drawn.weight**2
+    step = max(1, CELLS_AT_ONCE // len(square))
+    for start in range(0, topics.shape[1], step):
+        f = -np.expm1(-(drawn.embedding @ topics[:, start : start + step]))
+        prob = drawn.weight @ f
+        variance = square @ f**2 - 2 * prob * (square @ f) + prob**2 * square.sum()
+        out[:, start : start + step] = prob, np.sqrt(np.maximum(variance, 0.0))
+    return out[0], out[1]
 
 
 def exact(row: KnownRow, topics: Floats) -> GivenLabels | None:
@@ -114,7 +131,7 @@ def exact(row: KnownRow, topics: Floats) -> GivenLabels | None:
     eq. 19 of the paper.
     """
     found = subsets(row)
-    log_known, relative = log_known_exact(row, found)
+    log_known, relative = (float(one) for one in log_known_exact(row, found))
     if not relative < MAX_ERROR:
         return None
     below = _positive_under(row, found, topics)

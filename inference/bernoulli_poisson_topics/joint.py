@@ -4,7 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from labelzoo.inference.bernoulli_poisson_topics.row_posterior import EPS, Floats, known_row, samples
+from labelzoo.inference.bernoulli_poisson_topics.row_posterior import (
+    EPS,
+    Floats,
+    known_row,
+    samples,
+    subset_mass,
+)
 
 Array = Any
 
@@ -53,9 +59,7 @@ def joint_table(
 
 def zero_sets(topics: Floats, shape: Floats, psi: Floats) -> Floats:
     """Return P(all labels of the set are 0) for every set of columns of `topics`: (row, set)."""
-    mass = np.zeros((1, topics.shape[0]))
-    for weights in topics.T:
-        mass = np.concatenate([mass, mass + weights])
+    mass = subset_mass(topics.T)
     with np.errstate(divide="ignore"):
         log_mass = np.log(mass)
     out = np.empty((len(psi), len(mass)))

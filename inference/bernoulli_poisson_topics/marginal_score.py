@@ -5,11 +5,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from labelzoo.inference.bernoulli_poisson_topics.row_posterior import (
-    EPS,
-    MAX_LOG,
     Floats,
+    KnownRow,
+    given_zeros,
     known_row,
+    log_known_exact,
     samples,
+    subsets,
 )
 
 Array = Any
@@ -83,18 +85,7 @@ def marginal_score(
 
 
 def _subset_sums(topics: Floats, shape: Floats, psi: Floats, zeros: Floats, labels: Array) -> Any:
-    """Return log p and its relative error of rows with equally many positives, `labels` (row, positive).
-
-    What `row_posterior.log_known_exact` does for one row.
-    """
-    inverse = np.exp(-np.clip(psi, -MAX_LOG, MAX_LOG))
-    mass, sign = np.zeros((len(psi), 1, len(shape))), np.ones(1)
-    for column in labels.T:
-        mass = np.concatenate([mass, mass + topics.T[column][:, None]], axis=1)
-        sign = np.concatenate([sign, -sign])
-    term = np.exp(-np.log1p(mass / (inverse + zeros)[:, None]) @ shape)
-    total = term @ sign
-    sound = total > 0
-    safe = np.where(sound, total, 1.0)
-    error = np.where(sound, (1 + labels.shape[1]) * EPS * term.sum(axis=1) / safe, np.inf)
-    return np.log(safe) - np.log1p(zeros / inverse) @ shape, error
+    """Return log p and its relative error of rows with equally many positives, `labels` (row, positive)."""
+    rate, log_zeros = given_zeros(shape, psi, zeros)
+    rows = KnownRow(shape, rate, topics.T[labels], log_zeros)
+    return log_known_exact(rows, subsets(rows))

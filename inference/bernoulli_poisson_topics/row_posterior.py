@@ -25,24 +25,24 @@ EPS = 2.0**-52
 
 
 class KnownRow(NamedTuple):
-    """What is known of a row, under one draw of the globals.
+    """What is known of a row, under one draw of the globals; rows of equally many positives may be stacked.
 
     Attributes
     ----------
     shape : array (topic,)
         r.
-    rate : array (topic,)
+    rate : array (..., topic)
         b, the rate of the embedding given x and the observed zeros.
-    positives : array (positive, topic)
+    positives : array (..., positive, topic)
         v_kl of the observed positives.
-    log_zeros : float
+    log_zeros : float or array (...)
         log p(observed zeros | x) = -sum_k r_k log(1 + zeros_k e^psi_k).
     """
 
     shape: Floats
     rate: Floats
     positives: Floats
-    log_zeros: float
+    log_zeros: Any
 
 
 class Subsets(NamedTuple):
@@ -50,9 +50,9 @@ class Subsets(NamedTuple):
 
     Attributes
     ----------
-    mass : array (subset, topic)
+    mass : array (..., subset, topic)
         Sum of v_kl over the subset.
-    term : array (subset,)
+    term : array (..., subset)
         (-1)^size E exp(-sum_k u_k mass_k) under the gamma law given the zeros.
     """
 
@@ -83,36 +83,53 @@ class Samples(NamedTuple):
     effective: float
 
 
-def known_row(topics: Floats, shape: Floats, psi: Floats, zeros: Floats, positives: Any) -> KnownRow:
-    """Return what is known of a row whose labels `positives` are 1.
+def given_zeros(shape: Floats, psi: Floats, zeros: Floats) -> tuple[Floats, Any]:
+    """Return the rate of the embedding given x and the zeros, (..., topic), and log p(zeros | x), (...).
 
-    `topics` is (topic, labels), `psi` the linear predictor (topic,), `zeros` the mass of the labels known to
-    be 0 (topic,).
+    `psi` is the linear predictor and `zeros` the mass of the labels known to be 0, (..., topic) both.
     """
     inverse = np.exp(-np.clip(psi, -MAX_LOG, MAX_LOG))
-    log_zeros = -float((shape * np.log1p(zeros / inverse)).sum())
-    return KnownRow(shape, inverse + zeros, topics[:, positives].T, log_zeros)
+    return inverse + zeros, -(shape * np.log1p(zeros / inverse)).sum(axis=-1)
+
+
+def known_row(topics: Floats, shape: Floats, psi: Floats, zeros: Floats, positives: Any) -> KnownRow:
+    """Return what is known of a row whose labels `positives` are 1; see `given_zeros`.
+
+    `topics` is (topic, labels), `psi` and `zeros` are (topic,).
+    """
+    rate, log_zeros = given_zeros(shape, psi, zeros)
+    return KnownRow(shape, rate, topics[:, positives].T, float(log_zeros))
+
+
+def subset_mass(weights: Floats) -> Floats:
+    """Return the sum of `weights` (..., label, topic) over every subset of labels: (..., subset, topic).
+
+    Subset s holds label i where bit i of s is set.
+    """
+    mass = np.zeros((*weights.shape[:-2], 1, weights.shape[-1]))
+    for i in range(weights.shape[-2]):
+        mass = np.concatenate([mass, mass + weights[..., i : i + 1, :]], axis=-2)
+    return mass
 
 
 def subsets(row: KnownRow) -> Subsets:
-    """Sum over all subsets of the positives: 2^positives x topics numbers."""
-    mass, sign = np.zeros((1, len(row.shape))), np.ones(1)
-    for weights in row.positives:
-        mass, sign = np.concatenate([mass, mass + weights]), np.concatenate([sign, -sign])
-    return Subsets(mass, sign * np.exp(-np.log1p(mass / row.rate) @ row.shape))
+    """Sum over all subsets of the positives: 2^positives x topics numbers, before them any axes of rows."""
+    mass, sign = subset_mass(row.positives), np.ones(1)
+    for _ in range(row.positives.shape[-2]):
+        sign = np.concatenate([sign, -sign])
+    return Subsets(mass, sign * np.exp(-np.log1p(mass / row.rate[..., None, :]) @ row.shape))
 
 
-def log_known_exact(row: KnownRow, found: Subsets) -> tuple[float, float]:
+def log_known_exact(row: KnownRow, found: Subsets) -> tuple[Any, Any]:
     """Return log p(observed labels | x) and the relative rounding error of p; NaN and inf if digits are gone.
 
     The terms alternate: the error is 2^-52 (sum of absolute terms) / (sum of terms), times the length of the
-    longest sum.
+    longest sum. Both have the axes of rows that `found` has.
     """
-    total = float(found.term.sum())
-    if not total > 0:
-        return float("nan"), float("inf")
-    depth = 1 + len(row.positives)
-    return float(np.log(total)) + row.log_zeros, float(depth * EPS * np.abs(found.term).sum() / total)
+    total = found.term.sum(axis=-1)
+    safe = np.where(total > 0, total, np.nan)
+    relative = (1 + row.positives.shape[-2]) * EPS * np.abs(found.term).sum(axis=-1) / safe
+    return np.log(safe) + row.log_zeros, np.where(total > 0, relative, np.inf)
 
 
 def log_gamma_draws(rng: np.random.Generator, shape: Floats, count: int) -> Floats:

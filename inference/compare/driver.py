@@ -59,6 +59,8 @@ class Comparison:
     reference, model : str
     failures : dict of str to str
         Engines that gave no posterior, and why.
+    advice : str
+        What the model says about its engines on data of these sizes; empty where it says nothing.
     """
 
     table: pd.DataFrame
@@ -70,6 +72,7 @@ class Comparison:
     reference: str
     model: str
     failures: dict[str, str] = field(default_factory=dict)
+    advice: str = ""
 
     @property
     def refuted(self) -> bool:
@@ -85,6 +88,7 @@ class Comparison:
             "rows": self.train.num_rows,
             "test_rows": self.test.num_rows,
             "labels": self.train.num_labels,
+            "advice": self.advice or None,
             "engines": [{"name": row.pop("engine"), **row} for row in rows],
         }
 
@@ -141,6 +145,8 @@ def compare(
     chosen = list(engines) if engines is not None else list(entry.engines)
     found = {name: find_engine(entry, name) for name in chosen}
     train, held_out = _split(data, test, test_fraction, seed)
+    if spec.refuse is not None:
+        spec.refuse(train, settings)
     with jax.enable_x64(True):
         inputs = spec.prepare(train, spec.resolve(settings))
         test_inputs = spec.prepare(held_out, spec.resolve(settings), spec.constants(inputs))
@@ -179,7 +185,8 @@ def compare(
         rows.append(row)
     table = pd.DataFrame(rows, columns=COLUMNS).astype(object)
     table = table.where(table.notna(), None)
-    return Comparison(table, trees, summaries, names, train, held_out, reference, spec.name, failures)
+    advice = "" if entry.advice is None else entry.advice(train, spec.resolve(settings))
+    return Comparison(table, trees, summaries, names, train, held_out, reference, spec.name, failures, advice)
 
 
 def _split(data: Any, test: Any, fraction: float, seed: int) -> tuple[Any, Any]:

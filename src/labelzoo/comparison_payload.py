@@ -11,10 +11,14 @@ import xarray as xr
 
 from labelzoo.inference.compare.verdict import RHAT_LIMIT
 from labelzoo.query_table import Queries, best_sampler, choose_next
-from labelzoo.topic_table import has_topics, topic_table, topics_as_json
+from labelzoo.topic_shares import has_topics
+from labelzoo.topics import as_json, topic_table
 from labelzoo.whole_run import TEST_FRACTION, HeldOut
 
 Rows = list[dict[str, Any]]
+
+TOPIC_LABELS = 8
+"""Labels listed a topic, and looked at for its coherence."""
 
 
 def build_payload(
@@ -59,6 +63,7 @@ def build_payload(
         "topics_summary": topics_summary,
         "next": queries.rows,
         "next_summary": queries.summary,
+        "advice": comparison.advice or None,
         "notes": _notes(comparison, whole, queries),
         "command": job.command,
         "versions": _versions(comparison.trees),
@@ -119,6 +124,7 @@ def _notes(comparison: Any, whole: HeldOut | None, queries: Queries) -> list[str
     for where, trees in (("", comparison.trees), (" on the whole data", whole.trees if whole else {})):
         unsettled = [name for name, tree in trees.items() if tree.attrs["converged"] == "no"]
         notes += [f"{name}{where}: {trees[name].attrs['message']}" for name in unsettled]
+    notes += [comparison.advice] if comparison.advice else []
     return notes + ([] if queries.rows else [queries.summary])
 
 
@@ -147,10 +153,16 @@ def _topics(comparison: Any, engines: Rows, whole: HeldOut | None) -> tuple[Rows
         name = best_sampler(engines, trees) or next(iter(trees), None)
     if name is None or not has_topics(trees[name]):
         return [], ""
-    topics = topic_table(trees[name])
-    summary = f"{len(topics)} topics by {name} on {where}"
-    if topics[0].share is not None:
+    table = topic_table(trees[name], TOPIC_LABELS)
+    summary = f"{len(table)} topics by {name} on {where}"
+    if table["weight"].notna().all():
         summary += ", ordered by the share of the positive labels that each explains"
+    summary += ". Coherence: how far its most probable labels occur together, from -1 to 1 (mean NPMI)."
     if trees[name]["posterior"].sizes["chain"] * trees[name]["posterior"].sizes["draw"] > 1:
-        summary += "; means over draws after matching topics between them, for looking and not for judging"
-    return topics_as_json(topics), summary + "."
+        chosen = table.attrs
+        summary += (
+            f" From one draw (chain {chosen['chain']}, draw {chosen['draw']}: {chosen['why']}), since topics "
+            "have no order and are not averaged; stability: mean cosine with the matching topic in other "
+            "draws of the chain."
+        )
+    return as_json(table), summary

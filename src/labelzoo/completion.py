@@ -22,7 +22,7 @@ from labelzoo.whole_file import whole_file
 Array = Any
 
 ROWS_AT_ONCE, CELLS_AT_ONCE = 512, 2**21
-"""Rows, and rows x labels, that are dense at one time."""
+"""Rows, and rows x labels or rows x features, that are dense at one time."""
 
 MAX_BYTES = 2**30
 """Largest result that is returned dense (1 GiB)."""
@@ -58,7 +58,7 @@ def row_blocks(tree: xr.DataTree, data: Any, draws: dict[str, Array]) -> Iterato
     mean, scale = constants.get("feature_mean"), constants.get("feature_scale")
     options = {"intercept": constants["intercept"], "scale_rows": constants["scale_rows"]}
     X = features_of(tree, data)
-    step = max(1, min(ROWS_AT_ONCE, CELLS_AT_ONCE // data.num_labels))
+    step = max(1, min(ROWS_AT_ONCE, CELLS_AT_ONCE // max(data.num_labels, X.shape[1])))
     for start in range(0, data.num_rows, step):
         part = data.subset(rows=np.arange(start, min(start + step, data.num_rows)))
         rows = X[start : start + step]

@@ -158,8 +158,8 @@ def render_text(payload: Mapping[str, Any]) -> str:
 
 
 def _topic_line(topic: Mapping[str, Any]) -> str:
-    share = "" if topic["share"] is None else f"{topic['share']:6.1%}"
-    return f"  {topic['name']:<9}{share}  {', '.join(label['name'] for label in topic['labels'][:6])}"
+    share = "" if topic["weight"] is None else f"{topic['weight']:6.1%}  "
+    return f"  {share}{', '.join(label['label'] for label in topic['probable'][:6])}"
 
 
 def _next_line(place: int, row: Mapping[str, Any]) -> str:
@@ -281,13 +281,19 @@ def html_figures(pictures: Sequence[Picture]) -> list[str]:
 def _topics(payload: Mapping[str, Any]) -> list[str]:
     if not payload["topics"]:
         return []
+    drawn = any(topic["stability"] != 1 for topic in payload["topics"])
+    headings = ["share", "coherence", *(["stability"] if drawn else [])]
     lines = []
     for topic in payload["topics"]:
-        share = DASH if topic["share"] is None else f"{topic['share']:.1%}"
-        labels = ", ".join(f"{html.escape(x['name'])}&nbsp;{x['weight']:.2g}" for x in topic["labels"])
-        name = html.escape(topic["name"])
-        lines.append(f'<tr><td>{name}</td><td>{share}</td><td class="words">{labels}</td></tr>')
-    head = '<tr><th>topic</th><th>share</th><th class="words">labels with the largest weights</th></tr>'
+        share = DASH if topic["weight"] is None else f"{topic['weight']:.1%}"
+        numbers = [share, fixed(2)(topic["coherence"])] + [fixed(2)(topic["stability"])] * drawn
+        labels = ", ".join(f"{html.escape(x['label'])}&nbsp;{x['prob']:.2g}" for x in topic["probable"])
+        name = f'<td class="words">{html.escape(topic["name"])}</td>'
+        cells = "".join(f"<td>{number}</td>" for number in numbers)
+        lines.append(f'<tr>{name}{cells}<td class="words">{labels}</td></tr>')
+    heads = "".join(f"<th>{heading}</th>" for heading in headings)
+    names = '<th class="words">topic, by its most distinctive labels</th>'
+    head = f'<tr>{names}{heads}<th class="words">most probable labels</th></tr>'
     return [
         "<h2>Topics</h2>",
         f"<p>{html.escape(payload['topics_summary'])}</p>",

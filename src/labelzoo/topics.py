@@ -17,7 +17,7 @@ from scipy.optimize import linear_sum_assignment
 
 from labelzoo.inference.stable import log1mexp
 from labelzoo.topic_coherence import LabelCounts, coherence
-from labelzoo.topic_table import POSITIVES_AT_ONCE, explained_shares, has_topics
+from labelzoo.topic_shares import POSITIVES_AT_ONCE, explained_shares, has_topics
 
 Array = Any
 

@@ -103,6 +103,20 @@ def test_errors_of_importance_sampling_are_of_the_right_size() -> None:
     assert np.all(np.abs(np.sqrt((z**2).mean(axis=0)) - 1) < 0.2)
 
 
+def test_labels_are_scored_in_blocks_with_the_same_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    zeros, positives = split(KNOWN)
+
+    def one() -> module.GivenLabels:
+        return given_labels(TOPICS, SHAPE, PSI, zeros, positives, np.random.default_rng(0), max_exact=0)
+
+    whole = one()
+    monkeypatch.setattr(module, "CELLS_AT_ONCE", 800)  # two labels at a time
+    parts = one()
+    assert (whole.method, parts.method) == ("importance", "importance")
+    np.testing.assert_allclose(parts.prob, whole.prob, rtol=1e-12)
+    np.testing.assert_allclose(parts.error, whole.error, rtol=1e-9)
+
+
 def test_few_effective_samples_give_way_to_gibbs() -> None:
     zeros, positives = split(KNOWN)
     found = given_labels(
