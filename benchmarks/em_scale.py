@@ -153,7 +153,7 @@ def weight_error(inputs: dict[str, Any], dtype: str) -> dict[str, Any]:
     _, data, _, state = iteration(inputs, "vb", "newton", dtype)
     omega = polya_gamma_mean(state.row_counts + state.shape, state.psi)
     target = 0.5 * (state.row_counts - state.shape)
-    # The judge works in float64 on the same omega and target: a float32 factor is itself off by more than 1e-4.
+    # The judge works in float64 on the same omega and target: a float32 factor is itself off by 1e-4.
     wide = jax.tree.map(lambda a: a.astype(jnp.float64) if a.dtype == jnp.float32 else a, data)
     exact = exact_weights(wide, omega.astype(jnp.float64), target.astype(jnp.float64), wide.precision)
     out: dict[str, Any] = {}

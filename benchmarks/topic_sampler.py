@@ -39,11 +39,11 @@ about the topics of a row, and the harder topics are to tell apart."""
 LENGTHS = {
     "a": {"gibbs": (1000, 8000, 4), "gibbs_counts": (1000, 8000, 4), "nuts": (500, 1500, 1)},
     "b": {"gibbs": (1000, 4000, 4), "gibbs_counts": (1000, 2000, 4), "nuts": (400, 600, 1)},
-    "c": {"gibbs": (1200, 1800, 6), "gibbs_counts": (500, 1000, 4), "nuts": (300, 500, 1)},
+    "c": {"gibbs": (1000, 1200, 4), "gibbs_counts": (500, 1000, 4), "nuts": (300, 500, 1)},
 }
 """Warm-up, kept and thinning: sweeps or draws a chain."""
 
-TARGET_ESS, RHAT_LIMIT, FIRST_DRAWS, TRIAL_DRAWS = 400.0, 1.05, 4, 20
+TARGET_ESS, RHAT_LIMIT, FIRST_DRAWS, TRIAL_DRAWS, MAX_TRIAL = 400.0, 1.05, 4, 20, 1280
 
 
 def simulate(name: str, seed: int = 0) -> tuple[LabelData, dict[str, Any]]:
@@ -120,13 +120,22 @@ def run_engine(
     start = engine(spec, data, rng_key=seed, num_chains=4, num_samples=FIRST_DRAWS, **options)
     first, began = clock() - began, clock()
     engine(spec, data, rng_key=seed, resume_from=start, num_samples=1)
-    fixed, began = clock() - began, clock()
-    engine(spec, data, rng_key=seed, resume_from=start, num_samples=1 + TRIAL_DRAWS)
-    each = max(clock() - began - fixed, 1e-4) / TRIAL_DRAWS
-    count = max(TRIAL_DRAWS, kept(first, each))
-    began = clock()
-    whole = engine(spec, data, rng_key=seed, resume_from=start, num_samples=count)
-    return Run(whole, count, first, (clock() - began - fixed) * count / (count - 1))
+    fixed = clock() - began
+
+    def go_on(count: int) -> tuple[Any, float]:
+        began = clock()
+        tree = engine(spec, data, rng_key=seed, resume_from=start, num_samples=count)
+        return tree, max(clock() - began - fixed, 1e-3) * count / (count - 1)
+
+    count = TRIAL_DRAWS
+    trial = go_on(count)[1]
+    while trial < fixed and count < MAX_TRIAL:
+        # Compiling again does not always take the same time: a trial tells something once it takes longer.
+        count *= 4
+        trial = go_on(count)[1]
+    count = max(TRIAL_DRAWS, kept(first, trial / count))
+    whole, lasted = go_on(count)
+    return Run(whole, count, first, lasted)
 
 
 def run_once(

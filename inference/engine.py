@@ -80,6 +80,9 @@ class Engine:
         ``continue_from(spec, inputs, previous, *, rng_key, progress, **options) -> EngineResult``, which
         makes an engine online: `inputs` are of new rows alone, `previous` is the DataTree of the rows before
         them, and the result is the posterior given all of them.
+    takes_sparse : bool
+        `run` takes inputs of which ``X`` is a sparse matrix. An engine that does not refuses the program's
+        setting ``sparse_features=True``.
     """
 
     name: str
@@ -92,6 +95,7 @@ class Engine:
     description: str = ""
     kernel: Callable[[ModelSpec], Any] | None = None
     continue_from: Callable[..., EngineResult] | None = None
+    takes_sparse: bool = False
 
     def __post_init__(self) -> None:
         for attribute in ("options", "overrides"):
@@ -220,11 +224,25 @@ class Engine:
         program = spec.resolve(
             {**self.overrides, **{k: v for k, v in settings.items() if k in spec.settings}}
         )
+        if program.get("sparse_features") is True and not self.takes_sparse:
+            raise ValueError(
+                f"{spec.name}: engine {self.name!r} needs the features as an array: leave "
+                f"sparse_features=True out{_that_take_sparse(spec)}"
+            )
         return program, {**self.options, **{k: v for k, v in settings.items() if k in self.options}}
 
 
 def _key(rng_key: Any) -> Any:
     return jax.random.key(rng_key) if isinstance(rng_key, int | np.integer) else rng_key
+
+
+def _that_take_sparse(spec: ModelSpec) -> str:
+    """Say which engines of a registered model take sparse features; nothing where there are none."""
+    from labelzoo.models import registry
+
+    entry = registry.registered(spec)
+    able = [] if entry is None else [engine.name for engine in entry.engines.values() if engine.takes_sparse]
+    return f", or use one of the engines that take them sparse: {', '.join(able)}" if able else ""
 
 
 def _refuse_other(spec: ModelSpec, engine: Engine, previous: xr.DataTree, data: Any) -> None:

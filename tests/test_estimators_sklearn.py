@@ -265,3 +265,62 @@ def test_examples_of_the_page_run() -> None:
     for block in blocks:
         exec(compile(block, str(DOCS), "exec"), space)
     assert space["search"].best_params_
+
+
+def topics(**params: Any) -> LabelClassifier:
+    model = {"model": "bernoulli_poisson_topics", "engine": "online_em", "num_topics": 3, "epochs": 3}
+    return LabelClassifier(**{**model, **params})
+
+
+def label_table(rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((rows, 3))
+    chance = 1 / (1 + np.exp(1.0 - 2.0 * X[:, [0, 1, 2, 0, 1, 2]]))
+    return X, (rng.random(chance.shape) < chance).astype(float)
+
+
+def test_batches_of_topics_keep_running_statistics_and_predict_better() -> None:
+    X, Y = label_table(320)
+    new, truth = label_table(400, 1)
+    batches, scores, states = topics(), [], []
+    for start in range(0, 320, 40):
+        batches.partial_fit(X[start : start + 40], Y[start : start + 40])
+        scores.append(batches.score(new, truth))
+        states.append(batches.trace_["engine_state"])
+    assert [int(state["rows"]) for state in states] == list(range(40, 321, 40))
+    assert [int(state["steps"]) for state in states] == list(range(3, 25, 3))
+    # Statistics are of all rows so far: expected counts, at least one a positive, and curvature.
+    counts = np.array([state["label_counts"].values.sum() for state in states])
+    positives = np.cumsum(Y.sum(axis=1))[39::40]
+    assert (counts > 0.8 * positives).all() and (counts < 3 * positives).all()
+    frequency = Y.mean(axis=0)
+    plain = (truth * np.log(frequency) + (1 - truth) * np.log1p(-frequency)).sum(axis=1).mean()
+    whole = topics(epochs=10).fit(X, Y).score(new, truth)
+    assert scores[0] < scores[-1] and plain < scores[-1]
+    # Less than half of what one batch lacks against all rows together is lost.
+    assert whole - scores[-1] < 0.5 * (whole - scores[0]), (plain, scores, whole)
+    # The state goes on: a fit of the last batch alone is elsewhere.
+    alone = topics().fit(X[-40:], Y[-40:]).score(new, truth)
+    assert scores[-1] > alone
+
+
+def test_batches_of_topics_keep_the_contract_of_labels_and_settings() -> None:
+    X, Y = label_table(60)
+    frame = pd.DataFrame(Y, columns=list("abcdef"))
+    batches = topics().partial_fit(X[:20], frame.iloc[:20, :4], label_names=list("abcdef"))
+    batches.partial_fit(X[20:40], frame.iloc[20:40, [3, 1]])
+    batches.partial_fit(sparse.csr_array(X[40:60]), Y[40:60])  # without names: by place
+    assert (batches.trace_.attrs["rows_seen"], batches.trace_.attrs["batches"]) == (60, 3)
+    probs = batches.predict_proba(X)
+    assert probs.shape == (60, 6) and np.isfinite(probs).all()
+    again = pickle.loads(pickle.dumps(batches)).partial_fit(X[40:60], Y[40:60])
+    np.testing.assert_array_equal(
+        again.predict_proba(X), batches.partial_fit(X[40:60], Y[40:60]).predict_proba(X)
+    )
+    with pytest.raises(ValueError, match="labels that the classifier was not fitted on: 'g'"):
+        batches.partial_fit(X[51:], frame.iloc[51:].assign(g=1.0))
+    with pytest.raises(ValueError, match="Y has 7 labels, the classifier was fitted on 6") as caught:
+        batches.partial_fit(X[51:], np.ones((9, 7)))
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ValueError, match="of epochs 3, but epochs is now 5: call fit"):
+        batches.set_params(epochs=5).partial_fit(X[51:], Y[51:])

@@ -6,7 +6,7 @@ for what it raises.
 
 import time
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,10 @@ from labelzoo.inference.bernoulli_poisson_topics.memory_plan import (
     refuse_large,
     switch_for,
 )
+from labelzoo.inference.bernoulli_poisson_topics.precision_type2 import (
+    checked_update,
+    update_precision,
+)
 from labelzoo.inference.bernoulli_poisson_topics.starts import Start, make_start
 from labelzoo.inference.engine import Engine, EngineResult
 from labelzoo.inference.fixed_point import iterate
@@ -35,7 +39,7 @@ W_STEPS: tuple[WStep, ...] = get_args(WStep)
 DTYPES = {"float64": jnp.float64, "float32": jnp.float32}
 
 OPTIONS: dict[str, Any] = {
-    "max_iter": 100,
+    "max_iter": 1000,
     "tolerance": 1e-5,
     "gradient_tolerance": None,
     "start": "auto",
@@ -43,6 +47,7 @@ OPTIONS: dict[str, Any] = {
     "cg_steps": 2,
     "cg_tolerance": 1e-4,
     "dtype": "float64",
+    "precision_update": "prior",
     "positives_only": False,
     "max_bytes": MAX_BYTES,
 }
@@ -55,7 +60,10 @@ curvature, safeguarded), "cg" (as many on the Polya-Gamma quadratic from the cur
 "exact" (that quadratic solved, a factorisation a topic), "preconditioned" (solved to `cg_tolerance`, relative
 to the solution, by steps that one Cholesky factor, shared by all topics, preconditions),
 "newton_preconditioned" (so for the direction on the true curvature). ``cg_steps`` is the least number of
-steps there. ``dtype``: "float64" or "float32". ``positives_only``: treat missing cells as zeros, as the paper
+steps there. ``dtype``: "float64" or "float32". ``precision_update``: "prior" holds the precisions at
+`prior_scale`, or learns them under ``precision_prior``; "type2" sets them after every sweep by
+`precision_type2.update_precision`; the objective then has the weights integrated out by Laplace's method and
+need not rise. ``positives_only``: treat missing cells as zeros, as the paper
 does.
 ``max_bytes``: refuse a run that `memory_plan` finds larger."""
 
@@ -132,6 +140,23 @@ def begin(start: Start, data: EMData, config: EMConfig, shape: float) -> EMState
     return with_counts(state, data, config)
 
 
+class Point(NamedTuple):
+    """Where the iteration stands.
+
+    Attributes
+    ----------
+    state : EMState
+    norms : (block,)
+        Relative gradient of each block.
+    precision : (feature,) or None
+        Where it changes from sweep to sweep.
+    """
+
+    state: EMState
+    norms: Array
+    precision: Array | None
+
+
 def run_em(
     algorithm: Literal["map", "vb"],
     inputs: Mapping[str, Any],
@@ -146,6 +171,7 @@ def run_em(
     cg_steps: int,
     cg_tolerance: Any,
     dtype: str,
+    precision_update: Any,
     positives_only: bool,
     max_bytes: Any,
     shape_floor: float = 0.3,
@@ -169,21 +195,28 @@ def run_em(
         cg_tolerance=cg_tolerance,
         shape_floor=shape_floor,
     )
-    plan = memory_plan(inputs, w_step=w_step, dtype=dtype)
+    type2 = checked_update(precision_update, inputs) == "type2"
+    plan = memory_plan(inputs, w_step=w_step, dtype=dtype, precision_update=precision_update)
     refuse_large(plan, max_bytes, switch=switch_for(w_step, dtype, issparse(inputs["X"])))
     shape = START_SHAPE if config.learn_shape else float(inputs["shape"])
     inputs = without_missing(inputs) if positives_only else inputs
     data = em_data(inputs, dtype=DTYPES[dtype])
     first = make_start(inputs, rng_key, start, shape)
 
-    def judged(state: EMState, data: EMData) -> tuple[tuple[EMState, Array], Array]:
-        return (state, gradient_norms(state, data, config)), objective(state, data, config)
+    def judged(before: EMState, state: EMState, data: EMData) -> tuple[Point, Array]:
+        norms, value = gradient_norms(state, data, config), objective(state, data, config)
+        if not type2:
+            return Point(state, norms, None), value
+        precision, integrated = update_precision(before, state.weights, data, config)
+        return Point(state, norms, precision), value + integrated
 
-    def advance(pair: tuple[EMState, Array], data: EMData) -> tuple[tuple[EMState, Array], Array]:
-        return judged(sweep(pair[0], data, config), data)
+    def advance(point: Point, data: EMData) -> tuple[Point, Array]:
+        now = data._replace(precision=point.precision) if type2 else data
+        return judged(point.state, sweep(point.state, now, config), now)
 
-    def initial(first: Start, data: EMData) -> tuple[tuple[EMState, Array], Array]:
-        return judged(begin(first, data, config, shape), data)
+    def initial(first: Start, data: EMData) -> tuple[Point, Array]:
+        state = begin(first, data, config, shape)
+        return judged(state, state, data)
 
     began = time.perf_counter()
     begun, value = jax.jit(initial)(first, data)
@@ -195,21 +228,25 @@ def run_em(
         float(value),
         max_iter=max_iter,
         tolerance=tolerance,
-        gradient_norm=lambda current: current[1].max(),
+        gradient_norm=lambda current: current.norms.max(),
         gradient_tolerance=gradient_tolerance,
         blocks=lambda current: {
-            k: v for k, v in current[0]._asdict().items() if v is not None and k != "log_mass"
+            k: v for k, v in current.state._asdict().items() if v is not None and k != "log_mass"
         },
         progress=progress,
         name=f"{algorithm}_em",
     )
-    state = result.state[0]
+    state, _, precision = result.state
+    sites, rest = draw_of(state, data, config), float(constant(state, data, config))
+    if precision is not None:
+        sites["precision"] = precision
+        # The weights are integrated out in the trace: their normaliser is in it already.
+        ones = data._replace(precision=jnp.ones_like(precision))
+        rest = float(constant(state, ones, config)) + 0.5 * state.weights.size * np.log(2 * np.pi)
     return EngineResult(
-        draws={
-            site: np.asarray(value, float)[None, None] for site, value in draw_of(state, data, config).items()
-        },
+        draws={site: np.asarray(value, float)[None, None] for site, value in sites.items()},
         optimization={
-            "objective": result.objective + float(constant(state, data, config)),
+            "objective": result.objective + rest,
             "gradient_norm": result.gradient_norm,
         },
         compile_seconds=compile_seconds + result.compile_seconds,
@@ -251,6 +288,7 @@ MAP_EM = Engine(
     run=_run_map,
     options=OPTIONS,
     overrides=OVERRIDES,
+    takes_sparse=True,
     description="EM for the joint mode of topics (softmax basis), log embedding and weights; shapes fixed.",
 )
 
@@ -260,6 +298,7 @@ VB_EM = Engine(
     run=_run_vb,
     options={**OPTIONS, "shape_floor": 0.3},
     overrides=OVERRIDES,
+    takes_sparse=True,
     description=(
         "EM with gamma factors for the embedding (their means are reported): raises a bound on the evidence "
         "over points for topics and weights; shape=None also learns the shapes."

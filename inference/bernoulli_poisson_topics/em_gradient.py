@@ -38,7 +38,7 @@ def gradient(state: EMState, data: EMData, config: EMConfig) -> dict[str, tuple[
         "topics": _topics(state, data, config, embedding),
         "embedding": _embedding(state, config, jnp.exp(log_add(log_mass, -state.psi) - state.log_rate)),
     }
-    return {**blocks, "shape": _shape(state, config)} if config.learn_shape else blocks
+    return {**blocks, "shape": shape_gradient(state, config)} if config.learn_shape else blocks
 
 
 def _topics(state: EMState, data: EMData, config: EMConfig, embedding: Array) -> tuple[Array, Array]:
@@ -59,7 +59,8 @@ def _embedding(state: EMState, config: EMConfig, ratio: Array) -> tuple[Array, A
     return jnp.stack([by_concentration, a * ratio - target]), jnp.stack([target, target])
 
 
-def _shape(state: EMState, config: EMConfig) -> tuple[Array, Array]:
+def shape_gradient(state: EMState, config: EMConfig) -> tuple[Array, Array]:
+    """Return the gradient by log r of a density of r itself, from E log u of `state`, and its pull."""
     (e0, f0), r, rows = config.shape_prior, state.shape, state.psi.shape[0]
     slope = (e0 - 1) / r - f0 + (state.log_embedding - state.psi).sum(axis=0) - rows * digamma(r)
     # At the floor a slope that points below it is no reason to go on.

@@ -28,6 +28,21 @@ def prior_precision(weights: Array, data: EMData, config: EMConfig) -> Array:
     return (a + weights.shape[1] / 2) / (b + (weights**2).sum(axis=1) / 2)
 
 
+def polya_gamma_terms(state: EMState) -> tuple[Array, Array, Array | None]:
+    """Return omega = E PG(M + r, psi + log s), kappa - omega log s, and where s > 0 (None: everywhere).
+
+    Rows without observed labels have omega and target zero.
+    """
+    log_mass: Any = state.log_mass
+    active = None if log_mass is None else jnp.isfinite(log_mass)
+    offset = 0.0 if active is None else jnp.where(active, log_mass, 0.0)
+    omega = polya_gamma_mean(state.row_counts + state.shape, state.psi + offset)
+    target = 0.5 * (state.row_counts - state.shape) - omega * offset
+    if active is None:
+        return omega, target, None
+    return jnp.where(active, omega, 0.0), jnp.where(active, target, 0.0), active
+
+
 def update_weights(state: EMState, data: EMData, config: EMConfig) -> EMState:
     """Raise sum M psi - (M + r) softplus(psi + log s) - sum tau w^2 / 2 by its Polya-Gamma quadratic.
 
@@ -35,14 +50,7 @@ def update_weights(state: EMState, data: EMData, config: EMConfig) -> EMState:
     (eqs. 15-16, with the offset of missing labels). The quadratic touches the objective at the current w and
     lies below it elsewhere, so conjugate-gradient steps that *start there* cannot lower it.
     """
-    log_mass: Any = state.log_mass
-    active = None if log_mass is None else jnp.isfinite(log_mass)
-    offset = 0.0 if active is None else jnp.where(active, log_mass, 0.0)
-    b = state.row_counts + state.shape
-    omega = polya_gamma_mean(b, state.psi + offset)
-    target = 0.5 * (state.row_counts - state.shape) - omega * offset
-    if active is not None:
-        omega, target = jnp.where(active, omega, 0.0), jnp.where(active, target, 0.0)
+    omega, target, active = polya_gamma_terms(state)
     tau = prior_precision(state.weights, data, config)
     if config.w_step == "exact":
         weights = exact_weights(data, omega, target, tau)

@@ -1,7 +1,8 @@
 """`EXACT_EM`: EM on log p(Y | V, W) itself, the embedding integrated out, for small tables.
 
 Counts and embedding are summed and integrated over exactly, by inclusion and exclusion over the positives of
-a row; an E step costs 2^positives x topics a row. Rows for which digits cancel are refused by name.
+a row; an E step costs 2^positives x topics a row. Rows for which digits cancel are refused by name. With
+shape=None the shapes are learned too, by the same sums: E log u is closed under them.
 """
 
 import time
@@ -11,12 +12,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import digamma
 from scipy.sparse import issparse
 
-from labelzoo.inference.bernoulli_poisson_topics.em import OVERRIDES, em_config
+from labelzoo.inference.bernoulli_poisson_topics.em import OVERRIDES, START_SHAPE, em_config
 from labelzoo.inference.bernoulli_poisson_topics.em_data import em_data, observed_by_row, without_missing
-from labelzoo.inference.bernoulli_poisson_topics.em_objective import constant, weight_term
+from labelzoo.inference.bernoulli_poisson_topics.em_gradient import shape_gradient
+from labelzoo.inference.bernoulli_poisson_topics.em_objective import constant, shape_term, weight_term
 from labelzoo.inference.bernoulli_poisson_topics.em_state import EMConfig, EMState
+from labelzoo.inference.bernoulli_poisson_topics.em_steps import shape_root
 from labelzoo.inference.bernoulli_poisson_topics.em_weights import prior_precision, update_weights
 from labelzoo.inference.bernoulli_poisson_topics.starts import make_start
 from labelzoo.inference.engine import Engine, EngineResult
@@ -30,6 +34,9 @@ MAX_TERMS = 2**32
 
 WEIGHT_STEPS = 10
 """Conjugate-gradient steps of a weight step."""
+
+SHAPE_FLOOR = 1e-3
+"""Lower limit of learned shapes: with the embedding integrated out a small shape locks no topic out."""
 
 OPTIONS: dict[str, Any] = {
     "max_iter": 300,
@@ -80,8 +87,8 @@ class Moments(NamedTuple):
         E m_nk given the labels.
     label_counts : (labels, topic)
         E m_kl, hidden counts of missing cells included.
-    embedding : (obs, topic)
-        E u_nk given the labels.
+    embedding, log_embedding : (obs, topic)
+        E u_nk and E log u_nk given the labels.
     """
 
     log_likelihood: Array
@@ -89,6 +96,7 @@ class Moments(NamedTuple):
     row_counts: Array
     label_counts: Array
     embedding: Array
+    log_embedding: Array
 
 
 def subsets_of(inputs: Mapping[str, Any], max_positives: int) -> Subsets:
@@ -134,7 +142,8 @@ def exact_moments(state: ExactState, inputs: Mapping[str, Any], X: Array, subset
     t_k(S) = the mass of topic k on the observed zeros and S. As E e^{-u't} is F(t), tilting by u_k gives
     E u_k e^{-u't} = F(t) r_k / (e^-psi_k + t_k); and as the count of topic k at a positive l given u is
     v_kl u_k / (1 - e^-lambda_l), its expectation is v_kl times that sum over the subsets without l, over
-    p(y).
+    p(y). Likewise E u_k^h e^-u't at h -> 0 gives
+    E log u_k e^-u't = F(t) (digamma(r_k) - log(e^-psi_k + t_k)).
     """
     topics, r = jnp.exp(state.log_topics), state.shape
     psi = X @ state.weights
@@ -150,15 +159,17 @@ def exact_moments(state: ExactState, inputs: Mapping[str, Any], X: Array, subset
         )
         total = terms.sum()
         mean_u = r / (jnp.exp(-logit) + mass)
+        mean_log_u = digamma(r) - jnp.logaddexp(-logit, jnp.log(mass))
         without = terms[:, None] * (1.0 - subsets.inside)
         counts = v * (without.T @ mean_u) / total
-        return jnp.log(total), 2.0**-52 * jnp.abs(terms).sum() / total, counts, terms @ mean_u / total
+        error = 2.0**-52 * jnp.abs(terms).sum() / total
+        return jnp.log(total), error, counts, terms @ mean_u / total, terms @ mean_log_u / total
 
-    log_p, error, counts, embedding = jax.lax.map(of_row, (at, zeros, psi, used.T))
+    log_p, error, counts, embedding, log_u = jax.lax.map(of_row, (at, zeros, psi, used.T))
     counts = jnp.where(subsets.real[:, :, None], counts, 0.0)
     label_counts = jnp.zeros_like(topics).at[subsets.label].add(counts)
     hidden = _hidden(embedding, inputs, topics.shape[0])
-    return Moments(log_p, error, counts.sum(axis=1), label_counts + topics * hidden, embedding)
+    return Moments(log_p, error, counts.sum(axis=1), label_counts + topics * hidden, embedding, log_u)
 
 
 def _hidden(embedding: Array, inputs: Mapping[str, Any], num_labels: int) -> Array:
@@ -172,43 +183,54 @@ def _hidden(embedding: Array, inputs: Mapping[str, Any], num_labels: int) -> Arr
 
 
 def log_prior(state: ExactState, data: Any, config: EMConfig) -> Array:
-    """Return log p(V) + log p(W), without constants; V in the softmax basis."""
-    return config.topic_concentration * state.log_topics.sum() + weight_term(state.weights, data, config)
+    """Return log p(V) + log p(W) (+ log p(r) where learned), without constants; V in the softmax basis."""
+    value = config.topic_concentration * state.log_topics.sum() + weight_term(state.weights, data, config)
+    return value + shape_term(state.shape, config) if config.learn_shape else value
 
 
 def gradient_norm(state: EMState, data: Any, config: EMConfig) -> Array:
     """Return the largest block of the relative gradient of log p(Y, V, W): (), by Fisher's identity."""
-    (slope, pull), (lean, counts) = gradient(state, data, config)
     norm = jnp.linalg.norm
-    return jnp.maximum(norm(slope) / (norm(pull) + 1e-300), norm(lean) / (norm(counts) + 1e-300))
+    blocks = gradient(state, data, config)
+    return jnp.stack([norm(slope) / (norm(pull) + 1e-300) for slope, pull in blocks]).max()
 
 
 def gradient(state: EMState, data: Any, config: EMConfig) -> tuple[tuple[Array, Array], ...]:
-    """Return (gradient, pull) by the weights (feature, topic) and by the topics' logits (labels, topic)."""
+    """Return (gradient, pull) by the weights (feature, topic) and by the topics' logits (labels, topic).
+
+    Where shapes are learned, by their logarithms (topic,) too; the density is that of r, as in `shape_root`.
+    """
     log_mass = 0.0 if state.log_mass is None else state.log_mass
     hit = jax.nn.sigmoid(state.psi + log_mass)
     slope = data.X.T @ (state.row_counts - (state.row_counts + state.shape) * hit)
     slope = slope - prior_precision(state.weights, data, config)[:, None] * state.weights
     counts = state.label_counts + config.topic_concentration
     lean = counts - jnp.exp(state.log_topics) * counts.sum(axis=0)
-    return (slope, data.X.T @ (state.row_counts + state.shape)), (lean, counts)
+    blocks = (slope, data.X.T @ (state.row_counts + state.shape)), (lean, counts)
+    return (*blocks, shape_gradient(state, config)) if config.learn_shape else blocks
 
 
 def advance(
     state: ExactState, inputs: Mapping[str, Any], data: Any, subsets: Subsets, config: EMConfig
 ) -> ExactState:
-    """Raise log p(Y, V, W): weights by their negative-binomial likelihood, then topics.
+    """Raise log p(Y, V, W): weights by their negative-binomial likelihood, then topics, then shapes.
 
     Given the counts with the embedding integrated out, the weights see expected counts by row and the mass s
     of the observed labels. Where labels are missing, s depends on the topics, which therefore get an E step
-    of their own; where none is, both steps follow from one.
+    of their own; where none is, both steps follow from one. The shapes see the embedding itself, E log u,
+    and get an E step of their own too.
     """
     X, now = data.X, exact_moments(state, inputs, data.X, subsets)
     state = state._replace(weights=update_weights(em_state(state, now, data, inputs), data, config).weights)
     if data.exposure is not None:
         now = exact_moments(state, inputs, X, subsets)
     counts = now.label_counts + config.topic_concentration
-    return state._replace(log_topics=jnp.log(counts) - jnp.log(counts.sum(axis=0)))
+    state = state._replace(log_topics=jnp.log(counts) - jnp.log(counts.sum(axis=0)))
+    if not config.learn_shape:
+        return state
+    log_u = exact_moments(state, inputs, X, subsets).log_embedding
+    total = (log_u - X @ state.weights).sum(axis=0)
+    return state._replace(shape=shape_root(total, X.shape[0], config))
 
 
 def em_state(state: ExactState, now: Moments, data: Any, inputs: Mapping[str, Any]) -> EMState:
@@ -217,14 +239,13 @@ def em_state(state: ExactState, now: Moments, data: Any, inputs: Mapping[str, An
     log_mass = None
     if data.exposure is not None:
         log_mass = jnp.log(observed_by_row(jnp.exp(state.log_topics), data.exposure))
-    log_u = jnp.log(now.embedding)
     return EMState(
         log_topics=state.log_topics,
         weights=state.weights,
         psi=psi,
         concentration=now.embedding,
         log_rate=jnp.zeros_like(psi),
-        log_embedding=log_u,
+        log_embedding=now.log_embedding,
         shape=state.shape,
         log_mass=log_mass,
         row_counts=now.row_counts,
@@ -252,15 +273,16 @@ def run_exact(
     Raises
     ------
     ValueError
-        If the shapes are to be learned, a row has too many positives, or digits cancel in a row.
+        If a row has too many positives, or digits cancel in a row.
     """
-    _check(inputs, max_positives, max_relative_error)
+    _check(max_positives, max_relative_error)
     inputs = without_missing(inputs) if positives_only else inputs
     dense = inputs["X"].toarray() if issparse(inputs["X"]) else np.asarray(inputs["X"])
     inputs = {**inputs, "X": dense}
     subsets = subsets_of(inputs, int(max_positives))
     data = em_data(inputs)._replace(sparse=None)
-    config = em_config("map", inputs, w_step="newton", cg_steps=WEIGHT_STEPS)
+    # The weight step is that of both algorithms; "vb" may learn the shapes.
+    config = em_config("vb", inputs, w_step="newton", cg_steps=WEIGHT_STEPS, shape_floor=SHAPE_FLOOR)
     cells = {name: jax.tree.map(jnp.asarray, inputs[name]) for name in ("positives", "negatives")}
 
     def judged(state: ExactState) -> tuple[tuple[ExactState, Moments, Array], Array]:
@@ -277,11 +299,12 @@ def run_exact(
         return new, value
 
     began = time.perf_counter()
-    begun = make_start(inputs, rng_key, start, float(inputs["shape"]))
+    shape = START_SHAPE if config.learn_shape else float(inputs["shape"])
+    begun = make_start(inputs, rng_key, start, shape)
     origin = ExactState(
         jnp.log(jnp.asarray(begun.topics.T)),
         jnp.asarray(begun.weights.T),
-        jnp.full(begun.weights.shape[0], float(inputs["shape"])),
+        jnp.full(begun.weights.shape[0], shape),
     )
     triple, value = first(origin)
     refuse_cancelled(triple[1].relative_error, max_relative_error)
@@ -343,11 +366,7 @@ def refuse_cancelled(relative_error: Array, limit: float) -> None:
         )
 
 
-def _check(inputs: Mapping[str, Any], max_positives: Any, max_relative_error: Any) -> None:
-    if inputs["shape"] is None:
-        raise ValueError(
-            "exact_em holds the shapes: give shape a number, or learn them by vb_em or a sampler"
-        )
+def _check(max_positives: Any, max_relative_error: Any) -> None:
     whole = isinstance(max_positives, int | np.integer) and not isinstance(max_positives, bool)
     if not whole or not 0 <= max_positives <= 16:
         raise ValueError(f"max_positives must be an integer from 0 to 16, got {max_positives!r}")
@@ -362,8 +381,9 @@ EXACT_EM = Engine(
     run=run_exact,
     options=OPTIONS,
     overrides=OVERRIDES,
+    takes_sparse=True,
     description=(
         "EM for the marginal density of labels, topics and weights, embedding and counts integrated out "
-        "exactly: small tables with few positives a row."
+        "exactly: small tables with few positives a row; shape=None also learns the shapes."
     ),
 )

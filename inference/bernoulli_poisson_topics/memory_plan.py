@@ -17,7 +17,11 @@ _SCRATCH_ARRAYS = 6
 
 
 def memory_plan(
-    inputs: Mapping[str, Any], *, w_step: str = "newton", dtype: str = "float64"
+    inputs: Mapping[str, Any],
+    *,
+    w_step: str = "newton",
+    dtype: str = "float64",
+    precision_update: str = "prior",
 ) -> dict[str, int]:
     """Return the bytes of each array of a run of `map_em` or `vb_em`, under names in words.
 
@@ -28,7 +32,7 @@ def memory_plan(
     ----------
     inputs : mapping
         What ``spec.prepare`` returned.
-    w_step, dtype : str
+    w_step, dtype, precision_update : str
         Options of the engine.
     """
     size = 4 if dtype == "float32" else 8
@@ -46,7 +50,14 @@ def memory_plan(
         ),
         "one block of gathered cells (cell, topic)": 4 * min(cells * k, max(BLOCK_VALUES, 64 * k)) * size,
     }
-    return {**plan, **_square(n, d, w_step, size, issparse(inputs["X"]))}
+    sparse = issparse(inputs["X"])
+    if precision_update == "type2":
+        plan["precision_update='type2': a (feature, feature) system, its factor and inverse"] = (
+            (3 * d**2 * size + 2 * n * min(GRAM_COLUMNS, d) * size)
+            if sparse or d <= n
+            else (3 * n**2 + 3 * n * d) * size
+        )
+    return {**plan, **_square(n, d, w_step, size, sparse)}
 
 
 def _features(X: Any, size: int) -> dict[str, int]:

@@ -363,6 +363,7 @@ ONLINE_EM = Engine(
     run=run_online,
     options=OPTIONS,
     overrides=OVERRIDES,
+    takes_sparse=True,
     description=(
         "Online EM by minibatches on the bound of vb_em: points for topics and weights, running statistics; "
         "takes sparse features of any width and more rows later."

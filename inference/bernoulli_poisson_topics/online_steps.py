@@ -23,9 +23,12 @@ from labelzoo.inference.bernoulli_poisson_topics.em_data import (
 from labelzoo.inference.bernoulli_poisson_topics.em_objective import embedding_term
 from labelzoo.inference.bernoulli_poisson_topics.em_state import EMConfig, EMState, with_embedding
 from labelzoo.inference.bernoulli_poisson_topics.em_steps import expected_counts, shape_root
-from labelzoo.inference.bernoulli_poisson_topics.em_weights import conjugate_gradients, prior_precision
+from labelzoo.inference.bernoulli_poisson_topics.em_weights import (
+    conjugate_gradients,
+    polya_gamma_terms,
+    prior_precision,
+)
 from labelzoo.inference.bernoulli_poisson_topics.fast_functions import log_add, positive_digamma
-from labelzoo.inference.polya_gamma import mean as polya_gamma_mean
 from labelzoo.inference.stable import zero_truncated_poisson_mean
 
 Array = Any
@@ -207,15 +210,8 @@ def _weights_from_batch(
     state: OnlineState, local: EMState, batch: Batch, config: EMConfig, form: Form
 ) -> tuple[OnlineState, Array]:
     """Mix in the Polya-Gamma quadratic of the batch and maximise the mixture less the prior's."""
-    data, log_mass = batch.data, local.log_mass
-    active, offset = None, jnp.zeros(())
-    if log_mass is not None:
-        active = jnp.isfinite(log_mass)
-        offset = jnp.where(active, log_mass, 0.0)
-    omega = polya_gamma_mean(local.row_counts + local.shape, local.psi + offset)
-    target = 0.5 * (local.row_counts - local.shape) - omega * offset
-    if active is not None:
-        omega, target = jnp.where(active, omega, 0.0), jnp.where(active, target, 0.0)
+    data = batch.data
+    omega, target, _ = polya_gamma_terms(local)
     tau = prior_precision(state.weights, data, config)
     if form == "full":
         return _full(state, data, omega, target, tau, batch)

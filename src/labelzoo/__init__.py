@@ -29,6 +29,7 @@ _WHERE = {
     "joint_prob": "labelzoo.label_sets",
     "loo": "labelzoo.marginal",
     "calibrate": "labelzoo.calibration",
+    "tune": "labelzoo.tuning",
 }
 
 __all__ = [*_WHERE, "__version__"]  # noqa: PLE0604

@@ -24,6 +24,7 @@ from labelzoo.command_options import (
 from labelzoo.data_commands import SOURCE_HELP, data_app
 from labelzoo.regret_command import regret
 from labelzoo.topics_command import register as register_topics
+from labelzoo.tune_command import register as register_tune
 
 app = typer.Typer(
     name="labelzoo",
@@ -305,6 +306,7 @@ def compare(
 
 register_active(app)
 register_topics(app)
+register_tune(app)
 
 
 @app.command()

@@ -46,6 +46,17 @@ def test_a_resumed_run_is_the_longer_run_bit_for_bit(half: xr.DataTree, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["gibbs_counts", "nuts"])
+def test_other_samplers_resume_bit_for_bit(name: str) -> None:
+    engine, options = ENTRY.engines[name], {**OPTIONS}
+    whole = engine(ENTRY.spec, _data(), rng_key=1, num_samples=7, **options)
+    part = engine(ENTRY.spec, _data(), rng_key=1, num_samples=3, **options)
+    resumed = engine(ENTRY.spec, _data(), rng_key=9, resume_from=part, num_samples=4)
+    for site, values in whole["posterior"].data_vars.items():
+        np.testing.assert_array_equal(resumed["posterior"][site].values, values.values, err_msg=site)
+
+
+@pytest.mark.slow
 def test_an_embedding_that_is_not_kept_is_still_there_to_go_on_from() -> None:
     few = {**OPTIONS, "keep_embedding": False}
     whole, part = _run(num_samples=5, **few), _run(num_samples=3, **few)

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from labelzoo.data import LabelData
 from labelzoo.data.convert import frame_columns, is_frame
 from labelzoo.data.metrics import TopK
+from labelzoo.estimators.continuing import refuse_changed
 from labelzoo.estimators.features import read_features, seed_of
 from labelzoo.estimators.output import Shape, cut_points, labelled, log_odds, positives
 from labelzoo.estimators.scores import row_scores, weighted_mean
@@ -199,6 +200,9 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
     ) -> "LabelClassifier":
         """Take up new rows: the posterior so far is what they are added to. For online engines only.
 
+        ``streaming`` of ``label_logistic`` reads each row once; ``online_em`` of ``bernoulli_poisson_topics``
+        passes over the new rows `epochs` times, and keeps running statistics of all rows before them.
+
         Parameters
         ----------
         X, y
@@ -226,18 +230,15 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         batch = int(self.trace_.attrs["batches"])
         seed = seed_of(np.random.default_rng([seed_of(self.random_state), batch]))
         self.trace_ = engine.update(entry.spec, self.trace_, data, rng_key=seed)
+        self.n_iter_ = iterations(self.trace_)
         return self
 
     def _refuse_other_engine(self) -> None:
-        """Refuse to continue a posterior of another model or engine than the parameters now name."""
+        """Refuse to continue a posterior of another model, engine or settings than the parameters now say."""
         entry, engine = self._entry()
-        for what, now in (("model", entry.spec.name), ("engine", engine.name)):
-            before = self.trace_.attrs[what]
-            if before != now:
-                raise ValueError(
-                    f"partial_fit continues the posterior of {what} {before!r}, but {what} is now {now!r}: "
-                    "call fit, or start from clone(classifier)"
-                )
+        before = {what: self.trace_.attrs[what] for what in ("model", "engine")}
+        now = {"model": entry.spec.name, "engine": engine.name}
+        refuse_changed({**before, **self._fitted_settings}, {**now, **self._settings})
 
     def _entry(self) -> tuple[registry.Entry, Any]:
         """Return the model's entry and the engine, or raise ValueError naming those that exist."""
@@ -274,6 +275,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         named = target.names is not None or label_names is not None
         names = np.array(data.label_names, dtype=object)
         self.trace_ = tree
+        self._fitted_settings = dict(self._settings)
         self.label_names_ = names
         self.classes_ = target.classes
         if target.classes is None:

@@ -95,6 +95,48 @@ def test_fisher_gradient_is_the_one_of_the_marginal_density(missing):
     assert np.abs(gradient(em_state(state, wrong, data, inputs), data, config)[0][0] - slope).max() > 1e-2
 
 
+@pytest.mark.parametrize(("missing", "precision_prior"), [(0.0, None), (0.3, (2.0, 1.5))])
+def test_shapes_have_the_gradient_of_the_marginal_density(missing, precision_prior):
+    inputs, state, subsets = setup(missing, 6, shape=None, precision_prior=precision_prior)
+    data, config = em_data(inputs), em_config("vb", inputs, shape_floor=1e-3)
+
+    def density(log_shape, weights):
+        moved = state._replace(shape=jnp.exp(log_shape), weights=weights)
+        log_p = exact_moments(moved, inputs, data.X, subsets).log_likelihood.sum()
+        return log_p + log_prior(moved, data, config)
+
+    rise, slope = jax.grad(density, argnums=(0, 1))(jnp.log(state.shape), state.weights)
+    now = exact_moments(state, inputs, data.X, subsets)
+    own = gradient(em_state(state, now, data, inputs), data, config)
+    np.testing.assert_allclose(own[0][0], slope, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(own[2][0], rise, rtol=1e-8, atol=1e-9)
+    for wrong, seen in (
+        (now._replace(log_embedding=jnp.log(now.embedding)), config),
+        (now, config._replace(shape_prior=(1.0, 1e-3))),
+    ):
+        assert np.abs(gradient(em_state(state, wrong, data, inputs), data, seen)[2][0] - rise).max() > 1e-2
+
+
+@pytest.mark.parametrize(("missing", "precision_prior"), [(0.0, None), (0.3, (2.0, 1.5))])
+def test_learned_shapes_never_lower_the_density_and_rest_where_it_is_flat(missing, precision_prior):
+    tree = EXACT_EM(
+        spec,
+        toy(7, rows=30, missing=missing),
+        rng_key=0,
+        num_topics=2,
+        shape=None,
+        precision_prior=precision_prior,
+        max_iter=5000,
+        gradient_tolerance=1e-6,
+        tolerance=1e-7,
+    )
+    trace = tree["optimization"]["objective"].values
+    assert (np.diff(trace) > -1e-9).all() and tree.attrs["converged"] == "yes"
+    assert tree.attrs["gradient_norm"] <= 1e-6
+    assert np.abs(tree["posterior"]["shape"].values - 1.0).max() > 0.05
+    assert ("precision" in tree["posterior"]) == (precision_prior is not None)
+
+
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_the_density_never_falls_and_its_gradient_vanishes(missing):
     data = toy(2, rows=25, missing=missing)
@@ -164,7 +206,6 @@ def test_rows_are_refused_by_name():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"shape": None}, "exact_em holds the shapes"),
         ({"max_positives": 40}, "max_positives must be"),
         ({"max_relative_error": 2.0}, "max_relative_error must"),
     ],
