@@ -45,7 +45,7 @@ CELLS = (
 )
 """(rows, labels, positives a row, topics)."""
 
-WARMUP = {"gibbs": 1000, "gibbs_counts": 500, "nuts": 300}
+WARMUP = {"gibbs": 1000, "gibbs_counts": 500, "nuts": 200}
 THINNING = {"gibbs": 4, "gibbs_counts": 2, "nuts": 1}
 MODEL = "bernoulli_poisson_topics"
 COLOURS = {"gibbs": "#0072B2", "gibbs_counts": "#D55E00", "nuts": "#555555"}

@@ -98,6 +98,18 @@ def first_state(kernel: Any, rng_key: Array, num_warmup: int, num_chains: int, i
     return kernel.init(keys, num_warmup, None, (), inputs)
 
 
+def first_states_apart(
+    kernel: Any, rng_key: Array, num_warmup: int, num_chains: int, inputs: dict[str, Any]
+) -> Any:
+    """Return the starts of chains that run one by one, stacked; the kernel is left ready for single chains.
+
+    A kernel that was started with a batch of keys would map its next draw over chains.
+    """
+    keys = jax.random.split(rng_key, num_chains)
+    states = [kernel.init(key, num_warmup, None, (), inputs) for key in keys]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+
+
 def _advance(
     kernel: Any, inputs: dict[str, Any], fields: tuple[str, ...], chunk: int, thinning: int, num_chains: int
 ) -> Callable[[Any], Any]:

@@ -11,7 +11,7 @@ from numpyro.infer import MCMC
 from labelzoo.inference.chain_state import restored, state_arrays
 from labelzoo.inference.compile_time import compile_clock
 from labelzoo.inference.engine import EngineResult
-from labelzoo.inference.run_chunks import first_state, sample_in_chunks
+from labelzoo.inference.run_chunks import first_state, first_states_apart, sample_in_chunks
 
 MCMC_OPTIONS: dict[str, Any] = {
     "num_warmup": 500,
@@ -95,7 +95,9 @@ def run_mcmc(
     with compile_clock() as clock:
         state = None
         if resume_from is not None:
-            template = first_state(kernel, rng_key, counts["num_warmup"], counts["num_chains"], inputs)
+            together = chain_method == "vectorized" or num_chains == 1
+            starts = first_state if together else first_states_apart
+            template = starts(kernel, rng_key, counts["num_warmup"], counts["num_chains"], inputs)
             state = restored(template, resume_from)
         if max_seconds is None:
             mcmc = MCMC(

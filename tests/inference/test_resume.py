@@ -45,10 +45,19 @@ def test_a_resumed_run_is_the_longer_run_bit_for_bit(half: xr.DataTree, tmp_path
     assert load(save(resumed, tmp_path / "whole.nc")).posterior.sizes["draw"] == 11
 
 
+def test_chains_that_run_one_by_one_resume_bit_for_bit() -> None:
+    apart = {**OPTIONS, "chain_method": "sequential"}
+    whole, part = _run(num_samples=5, **apart), _run(num_samples=2, **apart)
+    resumed = _run(resume_from=part, num_samples=3)
+    np.testing.assert_array_equal(resumed.posterior.topics, whole.posterior.topics)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["gibbs_counts", "nuts"])
-def test_other_samplers_resume_bit_for_bit(name: str) -> None:
-    engine, options = ENTRY.engines[name], {**OPTIONS}
+@pytest.mark.parametrize(
+    ("name", "method"), [("gibbs_counts", "vectorized"), ("nuts", "vectorized"), ("nuts", "sequential")]
+)
+def test_other_samplers_resume_bit_for_bit(name: str, method: str) -> None:
+    engine, options = ENTRY.engines[name], {**OPTIONS, "chain_method": method}
     whole = engine(ENTRY.spec, _data(), rng_key=1, num_samples=7, **options)
     part = engine(ENTRY.spec, _data(), rng_key=1, num_samples=3, **options)
     resumed = engine(ENTRY.spec, _data(), rng_key=9, resume_from=part, num_samples=4)
