@@ -225,13 +225,23 @@ def preconditioned_weights(
 ) -> tuple[Array, Array, Array]:
     """Solve the Polya-Gamma quadratic from the weights of `state`; return them, X w and the steps taken.
 
-    `limits` are those of `preconditioned_gradients`; the tolerance is relative to the solution.
+    `limits` are those of `preconditioned_gradients`; the tolerance is relative to the solution. In float32
+    the residual that the steps carry along loses its digits: it is computed anew where they end, and what is
+    left is solved for as well.
     """
     solve = shared_preconditioner(data, omega, tau)
     scale = _inner(solve, transposed_times(data, target))
-    residual = _quadratic_residual(data, omega, target, tau, state)
-    change, image, steps = preconditioned_gradients(data, omega, tau, residual, solve, scale, limits)
-    return state.weights + change, state.psi + image, steps
+
+    def solved(at: EMState, limits: tuple[int, float]) -> tuple[EMState, Array]:
+        residual = _quadratic_residual(data, omega, target, tau, at)
+        change, image, steps = preconditioned_gradients(data, omega, tau, residual, solve, scale, limits)
+        return at._replace(weights=at.weights + change, psi=at.psi + image), steps
+
+    state, steps = solved(state, limits)
+    if omega.dtype == jnp.float32:
+        state, more = solved(state, (0, limits[1]))
+        steps = steps + more
+    return state.weights, state.psi, steps
 
 
 def newton_weights(

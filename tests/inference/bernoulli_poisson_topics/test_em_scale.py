@@ -26,6 +26,7 @@ from labelzoo.inference.bernoulli_poisson_topics.stationarity import (
     hide_cells,
     log_joint,
 )
+from labelzoo.inference.polya_gamma import mean as polya_gamma_mean
 from labelzoo.models.bernoulli_poisson_topics_card import prepare, spec
 
 
@@ -220,3 +221,21 @@ def test_fast_functions_are_the_general_ones():
     np.testing.assert_allclose(fast_functions.soft_plus(b), np.logaddexp(0.0, b), atol=1e-14, rtol=1e-15)
     single = fast_functions.positive_gammaln(jnp.asarray(x, jnp.float32))
     assert single.dtype == jnp.float32 and np.isfinite(single).all()
+
+
+def test_preconditioned_weights_keep_the_tolerance_in_single_precision():
+    # At the sizes of benchmarks/em_scale.py one pass in float32 leaves 5e-4 from zero; the second mends it.
+    inputs = prepared(*text_like(rows=1000, features=100, labels=20, topics=4), keep=True)
+    data, config = em_data(inputs, dtype=jnp.float32), em_config("vb", inputs)
+    state = begin(make_start(inputs, jax.random.key(0), "random"), data, config, 1.0)
+    for _ in range(3):
+        state = jax.jit(sweep, static_argnums=2)(state, data, config)
+    omega = polya_gamma_mean(state.row_counts + state.shape, state.psi)
+    target = 0.5 * (state.row_counts - state.shape)
+    wide = jax.tree.map(lambda a: a.astype(jnp.float64) if a.dtype == jnp.float32 else a, data)
+    exact = exact_weights(wide, omega.astype(float), target.astype(float), wide.precision)
+    cold = state._replace(weights=jnp.zeros_like(state.weights), psi=jnp.zeros_like(state.psi))
+    weights, _, _ = preconditioned_weights(data, omega, target, data.precision, cold, (2, 1e-4))
+    assert weights.dtype == jnp.float32
+    error = float(jnp.linalg.norm(weights - exact) / jnp.linalg.norm(exact))
+    assert error < 5e-5, error
