@@ -109,14 +109,15 @@ def run_engine(
     engine: Any,
     spec: Any,
     data: Any,
-    kept: Callable[[float, float], int],
+    kept: int | Callable[[float, float], int],
     seed: int,
     **options: Any,
 ) -> Run:
-    """Run 4 chains: a warm-up and a few draws, some more to time a draw, then `kept(first, a draw's)` draws.
+    """Run 4 chains: a warm-up and a few draws, then `kept` draws a chain.
 
     CPU seconds, since a machine is seldom idle. What a run that goes on pays once (it compiles and reads
-    again) is known from the trial, and taken off.
+    again) is known from a run of one draw, and taken off. Where `kept` depends on the seconds until the first
+    draws and those of a draw, some more draws tell the latter.
     """
     clock = time.process_time
     began = clock()
@@ -138,15 +139,20 @@ def run_engine(
         tree = engine(spec, data, rng_key=seed, resume_from=start, num_samples=count)
         return tree, max(clock() - began - fixed, 1e-3) * count / (count - 1)
 
-    count = TRIAL_DRAWS
-    trial = go_on(count)[1]
-    while trial < fixed and count < MAX_TRIAL:
-        # Compiling again does not always take the same time: a trial tells something once it takes longer.
-        count *= 4
-        trial = go_on(count)[1]
-    count = max(TRIAL_DRAWS, kept(first, trial / count))
+    count = kept if isinstance(kept, int) else kept(first, seconds_of_a_draw(go_on, fixed))
+    count = max(TRIAL_DRAWS, count)
     whole, lasted = go_on(count)
     return Run(whole, count, first, lasted)
+
+
+def seconds_of_a_draw(go_on: Callable[[int], tuple[Any, float]], fixed: float) -> float:
+    """Return the CPU seconds of a draw; compiling does not always take the same time, so try some more."""
+    count = TRIAL_DRAWS
+    trial = go_on(count)[1]
+    while trial < 0.25 * fixed and count < MAX_TRIAL:
+        count *= 4
+        trial = go_on(count)[1]
+    return trial / count
 
 
 def run_once(
@@ -164,9 +170,10 @@ def run_once(
     """
     warmup, samples, thinning = lengths
 
-    def kept(first: float, each: float) -> int:
-        return samples // thinning if seconds is None else int((seconds - first) / each)
+    def in_time(first: float, each: float) -> int:
+        return int(((seconds or 0.0) - first) / each)
 
+    kept = samples // thinning if seconds is None else in_time
     run = run_engine(
         entry.engines[name], entry.spec, data, kept, seed, num_warmup=warmup, thinning=thinning, **settings
     )
