@@ -98,10 +98,9 @@ if [ "$$count" -eq 0 ]; then echo "[notebooks] no notebooks/*.py found" >&2; exi
 echo "[notebooks] $$count executed"
 endef
 
-bench: .venv  ## the scripts in benchmarks/, one after another
-	@set -eu; for script in benchmarks/*.py; do \
-	  case "$$script" in */_*|'benchmarks/*.py') continue;; esac; \
-	  echo "[bench] $$script"; $(BIN)/python "$$script"; \
+bench:  ## what each script in benchmarks/ measures; its docstring names the command
+	@for script in benchmarks/*.py; do \
+	  printf '%-36s%s\n' "$$script" "$$(sed -n '1s/^"""//p' "$$script")"; \
 	done
 
 clean:  ## remove caches and outputs; .venv stays (rm -rf .venv to start afresh)

@@ -1,6 +1,9 @@
 """What knowing half of a row's labels says about the other half: conditioned against not, one fitted model.
 
-    python benchmarks/conditioning.py --data bibtex.npz --topics 20 50 100 159 [--seed 0] [--json]
+    python benchmarks/conditioning.py --data bibtex --topics 20 50 100 159 [--seed 0] [--json]
+
+NAME or NAME.npz of ``--data`` is looked for in the folder npz of LABELZOO_DATA (default ../shared/data); a
+path to a file is taken as it is.
 
 Rows: a test part (the published one where there is one, else a fifth), and of the rest 15 % to choose the
 number of topics, 15 % to recalibrate, and the others to fit with ``vb_em``. Of every test row each label is
@@ -12,9 +15,11 @@ import argparse
 import json
 import time
 import warnings
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from topic_tables import data_path
 
 from labelzoo.calibration import calibrate
 from labelzoo.completion import complete
@@ -135,6 +140,13 @@ def as_text(name: str, found: dict[str, Any]) -> str:
     return "\n".join([*lines, f"{found['rows_fitted']} rows fitted, {found['test_rows']} test rows"])
 
 
+def file_of(name: str) -> Path:
+    """Return the file of ``--data``: one that is there, else a data set by its name."""
+    path = Path(name)
+    bare = path.name == name and not path.exists()
+    return data_path(name.removesuffix(".npz")) if bare else path
+
+
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(
@@ -145,8 +157,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    found = run(load(options.data), options.topics, options.seed)
-    name = options.data.rsplit("/", 1)[-1].removesuffix(".npz")
+    path = file_of(options.data)
+    found = run(load(str(path)), options.topics, options.seed)
+    name = path.name.removesuffix(".npz")
     print(json.dumps(found) if options.json else as_text(name, found))
 
 

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import xarray as xr
 
+from labelzoo.arguments import label_data, random_key
 from labelzoo.inference.update import EngineKind
 from labelzoo.models.spec import ModelSpec
 
@@ -120,14 +121,17 @@ class Engine:
         Raises
         ------
         ValueError
-            If a name in `settings` is neither, or `data` does not fit the model.
+            If a name in `settings` is neither, a value could not be kept with the posterior, `rng_key` is no
+            seed, or `data` does not fit the model.
         """
+        label_data(data)
+        random_key(rng_key)
         program, options = self._split(spec, settings)
         if options.get("resume_from") is not None:
             return self._resume(spec, data, rng_key, progress, settings)
         with jax.enable_x64(True):
             inputs = spec.prepare(data, program)
-            result = self.run(spec, inputs, rng_key=_key(rng_key), progress=progress, **options)
+            result = self.run(spec, inputs, rng_key=random_key(rng_key), progress=progress, **options)
         tree = self._tree(spec, data, inputs, program, options, result, rng_key)
         if self.continue_from is not None:
             tree.attrs |= {"batches": 1, "rows_seen": int(data.num_rows)}
@@ -144,7 +148,7 @@ class Engine:
         options = {**before.options, "resume_from": before.state}
         with jax.enable_x64(True):
             inputs = spec.prepare(data, before.settings)
-            result = self.run(spec, inputs, rng_key=_key(rng_key), progress=progress, **options)
+            result = self.run(spec, inputs, rng_key=random_key(rng_key), progress=progress, **options)
         tree = self._tree(spec, data, inputs, before.settings, before.options, result, rng_key)
         return joined(before.tree, tree)
 
@@ -182,7 +186,7 @@ class Engine:
         with jax.enable_x64(True):
             inputs = spec.prepare(data, program, constants)
             result = self.continue_from(
-                spec, inputs, previous, rng_key=_key(rng_key), progress=progress, **options
+                spec, inputs, previous, rng_key=random_key(rng_key), progress=progress, **options
             )
         tree = self._tree(spec, data, inputs, program, options, result, rng_key)
         tree.attrs["batches"] = int(previous.attrs["batches"]) + 1
@@ -221,6 +225,7 @@ class Engine:
                 f"{spec.name}: engine {self.name!r} knows no setting {', '.join(map(repr, unknown))}; "
                 f"settings: {', '.join(sorted(spec.settings))}; options: {', '.join(sorted(self.options))}"
             )
+        settings = {name: _kept(name, value) for name, value in settings.items()}
         program = spec.resolve(
             {**self.overrides, **{k: v for k, v in settings.items() if k in spec.settings}}
         )
@@ -232,8 +237,26 @@ class Engine:
         return program, {**self.options, **{k: v for k, v in settings.items() if k in self.options}}
 
 
-def _key(rng_key: Any) -> Any:
-    return jax.random.key(rng_key) if isinstance(rng_key, int | np.integer) else rng_key
+def _kept(name: str, value: Any) -> Any:
+    """Return a setting as it is kept with the posterior: arrays as tuples, NumPy's numbers as Python's."""
+    if name == "resume_from":
+        return value
+    try:
+        plain = _plain(value)
+        json.dumps(plain)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ValueError(
+            f"{name} must be a number, a string, True, False, None or a sequence of these, "
+            f"got a {type(value).__name__}"
+        ) from error
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic | np.ndarray | jax.Array):
+        value = np.asarray(value).tolist()
+        return tuple(value) if isinstance(value, list) else value
+    return type(value)(map(_plain, value)) if type(value) in (list, tuple) else value
 
 
 def _that_take_sparse(spec: ModelSpec) -> str:

@@ -4,12 +4,13 @@ from typing import Any
 
 import xarray as xr
 
+from labelzoo.arguments import label_data, random_key
 from labelzoo.models import registry
 from labelzoo.models.spec import ModelSpec
 
 
 def fit(
-    model: str | ModelSpec, data: Any, engine: str, *, seed: int = 0, progress: bool = False, **settings: Any
+    model: str | ModelSpec, data: Any, engine: Any, *, seed: Any = 0, progress: bool = False, **settings: Any
 ) -> xr.DataTree:
     """Fit a model and return its posterior.
 
@@ -22,7 +23,7 @@ def fit(
     engine : str
         One of the model's engines (``labelzoo list``).
     seed : int
-        The same seed gives the same posterior.
+        From 0 to 2^32 - 1; the same seed gives the same posterior.
     progress : bool
         Show progress on stderr.
     **settings
@@ -35,8 +36,10 @@ def fit(
     Raises
     ------
     ValueError
-        If there is no such model, engine or setting, or the data do not fit.
+        If there is no such model, engine or setting, `seed` is no seed, or the data do not fit.
     """
+    label_data(data)
+    random_key(seed)
     entry = registry.get(model)
     found = find_engine(entry, engine)
     if entry.spec.refuse is not None:
@@ -52,7 +55,7 @@ def find_engine(entry: registry.Entry, name: str) -> Any:
     ValueError
         If there is none, with the names that exist.
     """
-    if name not in entry.engines:
+    if not isinstance(name, str) or name not in entry.engines:
         raise ValueError(
             f"model {entry.spec.name!r} has no engine {name!r}; engines: {', '.join(sorted(entry.engines))}"
         )

@@ -9,6 +9,8 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
+from labelzoo.arguments import real, whole_number
+
 Array = Any
 
 
@@ -78,11 +80,9 @@ def iterate(
     FloatingPointError
         If the objective becomes NaN or infinite; the message names sweep and blocks.
     """
-    if not isinstance(max_iter, int | np.integer) or isinstance(max_iter, bool) or max_iter < 1:
-        raise ValueError(f"max_iter must be an integer of at least 1, got {max_iter!r}")
-    if not isinstance(tolerance, int | float | np.number) or not tolerance >= 0:
-        raise ValueError(f"tolerance must be a number of at least 0, got {tolerance!r}")
-    _check_gradient(gradient_norm, gradient_tolerance)
+    check_options(max_iter, tolerance, gradient_tolerance)
+    if gradient_tolerance is not None and gradient_norm is None:
+        raise ValueError("gradient_tolerance needs an objective whose gradient is known here")
     begin = time.perf_counter()
     compiled = step.lower(start).compile() if hasattr(step, "lower") else step
     compile_seconds = time.perf_counter() - begin
@@ -115,13 +115,19 @@ def iterate(
     )
 
 
-def _check_gradient(gradient_norm: Any, tolerance: Any) -> None:
-    if tolerance is None:
-        return
-    if not isinstance(tolerance, int | float | np.number) or not tolerance > 0:
-        raise ValueError(f"gradient_tolerance must be None or a positive number, got {tolerance!r}")
-    if gradient_norm is None:
-        raise ValueError("gradient_tolerance needs an objective whose gradient is known here")
+def check_options(max_iter: Any, tolerance: Any, gradient_tolerance: Any = None) -> None:
+    """Refuse options of `iterate` out of range: engines ask before they make a start and compile.
+
+    Raises
+    ------
+    ValueError
+        Naming the option and its value.
+    """
+    whole_number("max_iter", max_iter, 1)
+    if not real(tolerance) >= 0:
+        raise ValueError(f"tolerance must be a number of at least 0, got {tolerance!r}")
+    if gradient_tolerance is not None and not real(gradient_tolerance) > 0:
+        raise ValueError(f"gradient_tolerance must be None or a positive number, got {gradient_tolerance!r}")
 
 
 def _gradient_words(norms: list[float], tolerance: Any) -> str:

@@ -200,14 +200,16 @@ def save(tree: xr.DataTree, path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def load(path: str | os.PathLike[str]) -> xr.DataTree:
+def load(path: Any) -> xr.DataTree:
     """Read a posterior that `save` wrote, wholly into memory.
 
     Raises
     ------
     ValueError
-        If the file is absent, truncated, or not a labelzoo posterior.
+        If `path` is no path, or the file is absent, truncated, or not a labelzoo posterior.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise ValueError(f"path must be the path of a stored posterior, got {path!r}")
     target = Path(path)
     if not target.is_file():
         raise ValueError(f"no file {str(target)!r}")

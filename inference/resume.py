@@ -5,6 +5,7 @@ longer run would have made. What is kept is one state a chain, whatever the numb
 """
 
 import json
+import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import xarray as xr
 from labelzoo.inference.posterior import load
 
 GROUP = "engine_state"
-FREE = ("num_samples", "max_seconds")
+FREE = ("num_samples", "max_seconds", "max_bytes")
 """Options that may differ when a run goes on."""
 
 
@@ -52,6 +53,8 @@ def run_before(previous: Any, spec: Any, engine: Any, data: Any, given: Mapping[
     ValueError
         If it is of another model, engine, data set (by hash) or setting (by name), or keeps no state.
     """
+    if not isinstance(previous, xr.DataTree | str | os.PathLike):
+        raise ValueError(f"resume_from must be a posterior or the path of one, got {previous!r}")
     tree = previous if isinstance(previous, xr.DataTree) else load(previous)
     for what, name in (("model", spec.name), ("engine", engine.name)):
         if tree.attrs.get(what) != name:
@@ -69,6 +72,10 @@ def run_before(previous: Any, spec: Any, engine: Any, data: Any, given: Mapping[
             raise ValueError(f"resume_from had {name}={known.get(name)!r}, not {value!r}")
     count = given.get("num_samples", engine.options.get("num_samples"))
     options |= {"num_samples": count, "max_seconds": given.get("max_seconds")}
+    if "max_bytes" in engine.options:
+        # Posteriors stored before this option existed go on under today's limit.
+        kept = options.get("max_bytes", engine.options["max_bytes"])
+        options["max_bytes"] = given.get("max_bytes", kept)
     settings = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
     state = {str(name): array.values for name, array in tree[GROUP].data_vars.items()}
     return Before(tree, settings, options, state)
@@ -109,5 +116,10 @@ def joined(before: xr.DataTree, after: xr.DataTree) -> xr.DataTree:
         "options": json.dumps(options),
         "seed": before.attrs["seed"],
     }
+    if before.attrs["converged"] == "no":
+        # Its draws come first: what was wrong with them still is.
+        parts_of_message = (before.attrs["message"], after.attrs["message"])
+        tree.attrs["converged"] = "no"
+        tree.attrs["message"] = "; ".join(filter(None, map(str, parts_of_message)))
     tree.attrs["resumed"] = int(before.attrs.get("resumed", 0)) + 1
     return tree

@@ -1,5 +1,6 @@
 """Run any NumPyro kernel on a model's inputs and time compilation apart from sampling."""
 
+import math
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -8,6 +9,7 @@ import jax
 import numpy as np
 from numpyro.infer import MCMC
 
+from labelzoo.arguments import real, whole_number
 from labelzoo.inference.chain_state import restored, state_arrays
 from labelzoo.inference.compile_time import compile_clock
 from labelzoo.inference.engine import EngineResult
@@ -23,10 +25,10 @@ MCMC_OPTIONS: dict[str, Any] = {
     "resume_from": None,
 }
 """Options every ``mcmc`` engine shares. ``resume_from``: a posterior (DataTree or file) to go on from; the
-data, the settings and all options but ``num_samples`` and ``max_seconds`` must be the same or left out."""
+data, the settings and all options but ``num_samples``, ``max_seconds`` and ``max_bytes`` must be the same or
+left out."""
 
-CHUNKS = 10
-"""A run with a time limit looks at the clock so many times."""
+CHAIN_METHODS = ("vectorized", "sequential", "parallel")
 
 
 def run_mcmc(
@@ -35,12 +37,12 @@ def run_mcmc(
     *,
     rng_key: Any,
     progress: bool = False,
-    num_warmup: int = 500,
-    num_samples: int = 500,
-    num_chains: int = 4,
-    thinning: int = 1,
-    chain_method: str = "vectorized",
-    max_seconds: float | None = None,
+    num_warmup: Any = 500,
+    num_samples: Any = 500,
+    num_chains: Any = 4,
+    thinning: Any = 1,
+    chain_method: Any = "vectorized",
+    max_seconds: Any = None,
     stats: tuple[str, ...] = (),
     rename: dict[str, str] | None = None,
     drop: tuple[str, ...] = (),
@@ -60,10 +62,11 @@ def run_mcmc(
         State fields to collect, ``"stats"`` for a sweep's own dictionary.
     rename : dict
         Field name to ``sample_stats`` name.
+    chain_method : {"vectorized", "sequential", "parallel"}
     max_seconds : float or None
-        Stop between chunks of a tenth of `num_samples` once so many seconds have passed, compilation and
-        warm-up included (a warm-up that takes longer is cut, and one chunk drawn); the number of draws then
-        depends on the machine.
+        Stop once so many seconds have passed, compilation and warm-up included: a warm-up that takes longer
+        is cut, and `run_chunks.FEWEST` draws a chain are made whatever the time. ``message`` says what was
+        cut, and a cut warm-up gives ``converged=False``; the number of draws depends on the machine.
     drop : tuple of str
         Sites not to keep.
     resume_from : mapping or None
@@ -78,22 +81,18 @@ def run_mcmc(
     Raises
     ------
     ValueError
-        If a count is not a positive integer.
+        If a count is not a positive integer, `max_seconds` not a positive number, or there is no such
+        `chain_method`.
     """
-    for name, value, low in (
-        ("num_warmup", num_warmup, 0),
-        ("num_samples", num_samples, 1),
-        ("num_chains", num_chains, 1),
-        ("thinning", thinning, 1),
-    ):
-        if not isinstance(value, int | np.integer) or value < low:
-            raise ValueError(f"{name} must be an integer of at least {low}, got {value!r}")
-    if max_seconds is not None and chain_method != "vectorized":
-        raise ValueError(f"max_seconds needs chain_method='vectorized', got {chain_method!r}")
-    counts = {"num_warmup": int(num_warmup), "num_chains": int(num_chains), "thinning": int(thinning)}
+    asked = checked_counts(
+        num_warmup=num_warmup, num_samples=num_samples, num_chains=num_chains, thinning=thinning
+    )
+    num_samples, counts = asked.pop("num_samples"), asked
+    num_chains, thinning = counts["num_chains"], counts["thinning"]
+    _check_course(chain_method, max_seconds)
     start = time.perf_counter()
     with compile_clock() as clock:
-        state = None
+        state, warmed = None, counts["num_warmup"]
         if resume_from is not None:
             together = chain_method == "vectorized" or num_chains == 1
             starts = first_state if together else first_states_apart
@@ -102,19 +101,18 @@ def run_mcmc(
         if max_seconds is None:
             mcmc = MCMC(
                 kernel,
-                num_samples=int(num_samples * thinning),
+                num_samples=num_samples * thinning,
                 chain_method=chain_method,
                 progress_bar=progress,
                 **counts,
             )
             draws, fields, last = _run(mcmc, rng_key, stats, inputs, state)
         else:
-            draws, fields, num_warmup, last = sample_in_chunks(
+            draws, fields, warmed, last = sample_in_chunks(
                 kernel,
                 inputs,
                 rng_key=rng_key,
-                num_samples=int(num_samples),
-                chunk=-(-int(num_samples) // CHUNKS),
+                num_samples=num_samples,
                 max_seconds=float(max_seconds),
                 fields=stats,
                 progress=progress,
@@ -124,14 +122,50 @@ def run_mcmc(
     elapsed, compile_seconds = time.perf_counter() - start, clock.seconds()
     draws = {name: value for name, value in draws.items() if name not in drop}
     _refuse_non_finite(draws)
+    wanted = {"num_warmup": 0 if state is not None else counts["num_warmup"], "num_samples": num_samples}
+    made = {"num_warmup": warmed, "num_samples": next(iter(draws.values())).shape[1]}
+    message = "" if max_seconds is None else cut_short(float(max_seconds), wanted, made)
     return EngineResult(
         draws=draws,
         sample_stats=_flat_stats(fields, rename or {}),
         compile_seconds=compile_seconds,
         run_seconds=max(elapsed - compile_seconds, 0.0),
-        attrs={"num_warmup": num_warmup, "thinning": thinning},
+        converged=False if max_seconds is not None and warmed < wanted["num_warmup"] else None,
+        message=message,
+        attrs={"num_warmup": warmed, "thinning": thinning},
         state=state_arrays(last),
     )
+
+
+def checked_counts(**counts: Any) -> dict[str, int]:
+    """Return numbers of steps, draws or chains as integers, in the order given.
+
+    Raises
+    ------
+    ValueError
+        If one is not an integer, or below 1 (``num_warmup``: below 0).
+    """
+    return {name: whole_number(name, value, int(name != "num_warmup")) for name, value in counts.items()}
+
+
+def _check_course(chain_method: Any, max_seconds: Any) -> None:
+    if not isinstance(chain_method, str) or chain_method not in CHAIN_METHODS:
+        raise ValueError(f"chain_method must be one of {', '.join(CHAIN_METHODS)}, got {chain_method!r}")
+    if max_seconds is None:
+        return
+    if not 0 < real(max_seconds) < math.inf:
+        raise ValueError(f"max_seconds must be a positive number of seconds or None, got {max_seconds!r}")
+    if chain_method != "vectorized":
+        raise ValueError(f"max_seconds needs chain_method='vectorized', got {chain_method!r}")
+
+
+def cut_short(max_seconds: float, wanted: Mapping[str, int], made: Mapping[str, int]) -> str:
+    """Return in words what a time limit cut off ``num_warmup`` or ``num_samples``; empty where nothing."""
+    kept = f"{made['num_samples']} of {wanted['num_samples']} draws"
+    if made["num_warmup"] < wanted["num_warmup"]:
+        sweeps = f"{made['num_warmup']} of {wanted['num_warmup']} sweeps"
+        return f"max_seconds={max_seconds:g} cut the warm-up after {sweeps}: do not use these draws ({kept})"
+    return "" if made["num_samples"] == wanted["num_samples"] else f"max_seconds={max_seconds:g}: {kept}"
 
 
 def _run(

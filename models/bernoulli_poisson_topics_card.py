@@ -14,11 +14,14 @@ from labelzoo.inference.gamma_draws import blocked_log_gamma
 from labelzoo.inference.stable import log1mexp
 from labelzoo.models.bernoulli_poisson_topics import VIEWS, log_likelihood
 from labelzoo.models.bernoulli_poisson_topics_settings import SETTINGS, check_settings, refuse
-from labelzoo.models.design import design_matrix, sparse_design
+from labelzoo.models.design import binary_unit, column_moments, design_matrix, sparse_design
 from labelzoo.models.label_cells import exposed_mass, list_cells, negative_mass, positive_sum_by_row
 from labelzoo.models.spec import MAX_DENSE_BYTES, ModelSpec, refuse_missing_features
 
 Array = Any
+
+SCALES = 1e-50, 1e50
+"""Least and largest absolute feature that a program takes as it is, neither standardised nor row-scaled."""
 
 
 def prepare(
@@ -50,6 +53,8 @@ def prepare(
     positives, negatives = list_cells(data)
     eta = settings["topic_concentration"]
     topics, learned = settings["num_topics"], settings["precision_prior"]
+    if learned is not None and constants is None:
+        _mean_square(X[:, :-1] if settings["intercept"] else X)
     return {
         "X": X,
         "positives": jax.tree.map(jnp.asarray, positives),
@@ -94,8 +99,7 @@ def _standardization(data: Any, settings: Mapping[str, Any]) -> tuple[Array | No
         raise ValueError(
             "standardize=True would densify the sparse features; scale them yourself or pass an array"
         )
-    mean, sd = data.X.mean(axis=0), data.X.std(axis=0)
-    sd = np.where(sd > 1e-12 * (1 + np.abs(mean)), sd, 1.0)
+    mean, sd = column_moments(data.X)
     if settings["intercept"]:
         mean, sd = np.append(mean, 0.0), np.append(sd, 1.0)
     return jnp.asarray(mean), jnp.asarray(sd)
@@ -112,13 +116,31 @@ def _precision(X: Any, settings: Mapping[str, Any], constants: Mapping[str, Any]
 
 
 def _fixed_precision(X: Any, settings: Mapping[str, Any]) -> Array:
+    """Return precisions that give the linear predictor the standard deviation `prior_scale`: (feature,)."""
     features = X[:, :-1] if settings["intercept"] else X
-    if sparse.issparse(features):
-        mean_square = jnp.maximum((features.data**2).sum() / features.shape[0], 1e-12)
-    else:
-        mean_square = jnp.maximum((features**2).sum(axis=1).mean(), 1e-12)
-    precision = jnp.full(X.shape[1], mean_square / settings["prior_scale"] ** 2)
+    precision = jnp.full(X.shape[1], _mean_square(features) / float(settings["prior_scale"]) ** 2)
     return precision.at[-1].set(settings["intercept_precision"]) if settings["intercept"] else precision
+
+
+def _mean_square(features: Any) -> float:
+    """Return the mean squared length of the rows, 1e-12 where all features are zero.
+
+    Raises
+    ------
+    ValueError
+        If the features, left as they are, are too small or too large to be squared.
+    """
+    values = features.data if sparse.issparse(features) else np.asarray(features)
+    peak = np.abs(values).max(initial=0.0)
+    if peak == 0:
+        return 1e-12
+    if not SCALES[0] <= peak <= SCALES[1]:
+        raise ValueError(
+            f"X: the largest feature is {peak:.3g}, outside [{SCALES[0]:g}, {SCALES[1]:g}], with neither "
+            "standardize nor scale_rows: turn one of them on, or rescale the features"
+        )
+    unit = float(binary_unit(peak, np))
+    return float(((values / unit) ** 2).sum() / features.shape[0]) * unit**2
 
 
 def constants(inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from labelzoo.arguments import real
+
 SETTINGS: dict[str, Any] = {
     "num_topics": None,
     "topic_concentration": None,
@@ -26,6 +28,10 @@ length. sparse_features keeps a sparse X sparse, where the engine can work so: t
 programs and the samplers need an array."""
 
 
+PRIOR_SCALES = 1e-100, 1e100
+"""Least and largest prior_scale: its square has to be a number."""
+
+
 def check_settings(settings: Mapping[str, Any], num_labels: int) -> None:
     """Refuse settings out of range.
 
@@ -43,17 +49,20 @@ def check_settings(settings: Mapping[str, Any], num_labels: int) -> None:
         value = settings[name]
         if value is None and name in ("topic_concentration", "shape"):
             continue
-        if not (isinstance(value, int | float | np.number) and np.isfinite(value) and value > 0):
+        if not 0 < real(value) < np.inf:
             raise ValueError(f"{name} must be positive and finite, got {value!r}")
+    low, high = PRIOR_SCALES
+    if not low <= real(settings["prior_scale"]) <= high:
+        raise ValueError(f"prior_scale must lie in [{low:g}, {high:g}], got {settings['prior_scale']!r}")
     for name in ("shape_prior", "precision_prior"):
         value = settings[name]
         if value is None and name == "precision_prior":
             continue
-        numbers = [
-            v for v in np.atleast_1d(np.asarray(value, object)) if isinstance(v, int | float | np.number)
-        ]
-        if not (len(numbers) == np.size(value) == 2 and all(np.isfinite(v) and v > 0 for v in numbers)):
-            raise ValueError(f"{name} must be two positive numbers (shape, rate): the prior must be proper")
+        pair = isinstance(value, tuple | list | np.ndarray) and len(np.shape(value)) == 1 and len(value) == 2
+        if not pair or not all(0 < real(v) < np.inf for v in value):
+            raise ValueError(
+                f"{name} must be two positive numbers (shape, rate), the prior being proper, got {value!r}"
+            )
     for name in ("intercept", "scale_rows", "standardize", "sparse_features"):
         if not isinstance(settings[name], bool) and not (name == "standardize" and settings[name] is None):
             raise ValueError(f"{name} must be true or false, got {settings[name]!r}")

@@ -58,6 +58,13 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert engines["label_gp"] == {"nuts": "mcmc", "svi": "bound", "conjugate": "conjugate"}
     assert {"ivr", "ensemble_ivr", "epig", "miml", "random"} <= {s["name"] for s in listed["acquisition"]}
     assert [d["name"] for d in listed["datasets"]] == ["emoji"]
+    topics = next(m for m in listed["models"] if m["name"] == "bernoulli_poisson_topics")
+    options = {e["name"]: e["options"] for e in topics["engines"]}
+    assert options["gibbs"]["thinning"] == 5 and options["gibbs"]["max_seconds"] is None
+    assert options["vb_em"]["w_step"] == "newton"
+    code, out, _ = call(capsys, "list")
+    words = " ".join(out.split())
+    assert code == 0 and "options: max_iter=1000, tolerance=1e-05" in words
 
 
 def test_data_describe(capsys: pytest.CaptureFixture[str]) -> None:

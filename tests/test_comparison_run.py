@@ -134,6 +134,8 @@ def test_small_data_are_compared_whole(tmp_path: Path) -> None:
     assert [row["name"] for row in payload["whole"]] == ["exact", "same", "mode", "label frequencies"]
     assert 0 < payload["seconds"] < 60
     assert payload["notes"][0] == "mode: stopped early"
+    assert "held against exact on 60 rows" in payload["summary"]
+    assert payload["settings"] == {"prior": SPEC.settings["prior"]}
 
 
 def test_every_file_is_whole_and_the_report_stands_alone(tmp_path: Path) -> None:
@@ -176,6 +178,20 @@ def test_large_data_are_cut_for_samplers_and_whole_for_points(tmp_path: Path) ->
     assert len(payload["topics"]) == 2
     assert payload["topics"][0]["weight"] == pytest.approx(0.9)
     assert len({row["obs"] for row in payload["next"]}) == 5
+
+
+def test_a_missing_reference_and_an_unused_split_are_said(tmp_path: Path) -> None:
+    data = LabelData.from_npz(save_toy(tmp_path, 60, 4))
+    train, test = np.arange(40), np.arange(40, 60)
+    split = LabelData(data.X, data.Y, label_names=data.label_names, train_index=train, test_index=test)
+    split.save_npz(tmp_path / "split.npz")
+    source, out = str(tmp_path / "split.npz"), tmp_path / "out"
+    found = compare_and_report(
+        "toy_rates", source, out, engines=["same", "mode"], reference="exact", prior=2.0
+    )
+    assert "toy_rates, no reference among them, on 60 rows" in found.payload["summary"]
+    assert any("published split" in note for note in found.payload["notes"])
+    assert found.payload["settings"]["prior"] == 2.0
 
 
 def test_whole_runs_samplers_on_everything(tmp_path: Path) -> None:

@@ -175,6 +175,27 @@ def test_point_engines_repeated_names_and_other_data(tree: xr.DataTree) -> None:
         topic_table(tree, chain=2)
 
 
+def test_without_embeddings_the_stored_fit_chooses(tree: xr.DataTree) -> None:
+    bare = tree.copy()
+    bare["posterior"] = xr.DataTree(tree["posterior"].to_dataset().drop_vars("embedding"))
+    assert choose_draw(bare) == (0, 3, "the last draw kept")
+    fits = xr.DataArray([[-1.0, -9.0, -9.0, -9.0], [-4.0, -4.0, -3.0, -5.0]], dims=("chain", "draw"))
+    bare["sample_stats"] = xr.DataTree(xr.Dataset({"log_likelihood": fits}))
+    assert choose_draw(bare)[:2] == (1, 2)
+    assert choose_draw(bare, chain=0)[:2] == (0, 0)
+    assert choose_draw(bare, draw=3)[:2] == (1, 3)
+    assert choose_draw(bare, chain=0, draw=1)[:2] == (0, 1)
+
+
+def test_one_draw_has_no_stability(tree: xr.DataTree) -> None:
+    one = tree.copy()
+    one["posterior"] = xr.DataTree(tree["posterior"].to_dataset().isel(chain=[1], draw=[0]))
+    table = topic_table(one)
+    assert table["stability"].isna().all()
+    assert as_text(table).count("stability -") == 3
+    assert all(topic["stability"] is None for topic in as_json(table))
+
+
 @pytest.mark.parametrize("topics", [3, 26])
 def test_pictures_hold_every_topic(tree: xr.DataTree, topics: int) -> None:
     table = topic_table(tree, 6)

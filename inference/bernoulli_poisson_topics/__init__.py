@@ -1,5 +1,6 @@
 """Engines of the Bernoulli-Poisson topic model; importing this package registers the model."""
 
+from labelzoo.inference.bernoulli_poisson_topics.advice import advise
 from labelzoo.inference.bernoulli_poisson_topics.arrivals import ARRIVAL_UPDATES
 from labelzoo.inference.bernoulli_poisson_topics.counts import COUNT_UPDATES
 from labelzoo.inference.bernoulli_poisson_topics.em import MAP_EM, VB_EM
@@ -22,4 +23,5 @@ register(
         ROW_SCALE_UPDATE,
         *(update for update in COUNT_UPDATES if update.name not in _claimed),
     ],
+    advice=advise,
 )

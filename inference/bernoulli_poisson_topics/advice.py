@@ -1,8 +1,6 @@
-"""Which engine for which sizes: a rule fitted to measurements, in words for `compare`.
+"""Which engine for which sizes, and what the number of topics is good for: sentences for `compare`.
 
-``python benchmarks/crossover.py`` measured the smallest effective sample size a second of 200 label
-probabilities for `gibbs`, `gibbs_counts` and NUTS on simulated data, and fitted log(engine / NUTS) by a
-constant and the logarithms of the sizes. The coefficients here are those that it printed.
+What is said of samplers is a measurement at the nearest sizes that were measured, never an extrapolation.
 """
 
 from collections.abc import Mapping
@@ -10,36 +8,37 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-MEASURED = {"rows": (100, 2000), "labels": (20, 300), "positives_a_row": (2, 15), "topics": (2, 15)}
-"""Smallest and largest sizes of the measurements."""
-
-BASE = {"rows": 500, "labels": 50, "positives_a_row": 5, "topics": 5}
 MANY_ROWS = 20_000
+AXES = ("rows", "labels", "positives_a_row", "topics")
 
 
-class Rule(NamedTuple):
-    """log(engine / NUTS), minimum effective draws a second, at sizes over those of `BASE`.
+class Measurement(NamedTuple):
+    """Minimum effective draws a second over those of NUTS, on simulated data of these sizes.
 
     Attributes
     ----------
-    constant : float
-    slopes : dict
-        By size.
-    factor : float
-        Residual standard deviation, as a factor.
+    rows, labels, positives_a_row, topics : float
+    gibbs, gibbs_counts : float or None
+        None where not measured, or where the four chains had not settled.
+    command : str
+        What printed it.
     """
 
-    constant: float
-    slopes: Mapping[str, float]
-    factor: float
+    rows: float
+    labels: float
+    positives_a_row: float
+    topics: float
+    gibbs: float
+    gibbs_counts: float | None
+    command: str
 
-    def ratio(self, sizes: Mapping[str, float]) -> float:
-        """Return the expected ratio at `sizes`, those outside the measured range moved to its end."""
-        logs = {name: np.log(np.clip(value, *MEASURED[name]) / BASE[name]) for name, value in sizes.items()}
-        return float(np.exp(self.constant + sum(self.slopes[name] * logs[name] for name in logs)))
 
-
-RULES: dict[str, Rule] = {}
+MEASUREMENTS = (
+    Measurement(100, 20, 5.3, 3, 12.2, 0.43, "benchmarks/samplers.py"),
+    Measurement(500, 50, 16.8, 5, 8.8, None, "benchmarks/topic_sampler.py --problem b"),
+    Measurement(500, 50, 5, 5, 3.8, None, "benchmarks/crossover.py"),
+    Measurement(500, 50, 15, 5, 3.8, None, "benchmarks/crossover.py"),
+)
 
 
 def sizes_of(data: Any, settings: Mapping[str, Any]) -> dict[str, float]:
@@ -53,8 +52,17 @@ def sizes_of(data: Any, settings: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
+def nearest(sizes: Mapping[str, float]) -> Measurement:
+    """Return the measurement whose sizes are nearest in logarithms."""
+
+    def distance(one: Measurement) -> float:
+        return sum(np.log(sizes[name] / getattr(one, name)) ** 2 for name in AXES)
+
+    return min(MEASUREMENTS, key=distance)
+
+
 def advise(data: Any, settings: Mapping[str, Any]) -> str:
-    """Say in two sentences which engine to expect most of, and where that is known from.
+    """Say what the number of topics is good for, which engine to expect most of, and how that is known.
 
     Parameters
     ----------
@@ -64,19 +72,29 @@ def advise(data: Any, settings: Mapping[str, Any]) -> str:
         Of the program.
     """
     sizes = sizes_of(data, settings)
+    return " ".join(filter(None, [_about_topics(sizes), _about_engines(sizes)]))
+
+
+def _about_topics(sizes: Mapping[str, float]) -> str:
+    if sizes["topics"] >= sizes["labels"]:
+        return ""
+    return (
+        f"{sizes['topics']} topics for {sizes['labels']} labels: good to read and to complete partly known "
+        "rows; prediction from features alone is best with about as many topics as labels (docs/topics.md)."
+    )
+
+
+def _about_engines(sizes: Mapping[str, float]) -> str:
     if sizes["rows"] > MANY_ROWS:
         return (
-            f"{data.num_rows} rows: the samplers keep an embedding of every row and are for thousands of "
+            f"{sizes['rows']} rows: the samplers keep an embedding of every row and are for thousands of "
             "rows; use map_em or vb_em, or online_em where the rows do not fit at once."
         )
-    shown = ", ".join(f"{name} {rule.ratio(sizes):.2g} times" for name, rule in RULES.items())
-    factor = max(rule.factor for rule in RULES.values())
-    outside = [
-        name.replace("_", " ") for name, (low, high) in MEASURED.items() if not low <= sizes[name] <= high
-    ]
-    beyond = f"; {', '.join(outside)} lie outside what was measured" if outside else ""
+    one = nearest(sizes)
+    counts = "" if one.gibbs_counts is None else f", gibbs_counts {one.gibbs_counts:.2g} times"
     return (
-        f"At these sizes expect, in minimum effective draws a second of nuts: {shown}, give or take a factor "
-        f"of {factor:.1f} (benchmarks/crossover.py, simulated data{beyond}). Chains that disagree make such "
-        "figures void: look at R-hat; for point estimates use vb_em or map_em."
+        f"Of the sizes measured the nearest are {one.rows:g} rows, {one.labels:g} labels, "
+        f"{one.positives_a_row:.2g} positives a row, {one.topics:g} topics: there gibbs had {one.gibbs:.2g} "
+        f"times the minimum effective draws a second of nuts{counts} ({one.command}, simulated data). Chains "
+        "that disagree make such figures void: look at R-hat; for point estimates use vb_em or map_em."
     )

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.sparse import issparse
 
+from labelzoo.arguments import real, whole_number
 from labelzoo.inference.bernoulli_poisson_topics.em_data import EMData, em_data, times, without_missing
 from labelzoo.inference.bernoulli_poisson_topics.em_gradient import gradient_norms
 from labelzoo.inference.bernoulli_poisson_topics.em_objective import constant, objective
@@ -30,8 +31,9 @@ from labelzoo.inference.bernoulli_poisson_topics.precision_type2 import (
     update_precision,
 )
 from labelzoo.inference.bernoulli_poisson_topics.starts import Start, make_start
+from labelzoo.inference.bernoulli_poisson_topics.starts_mcmc import switch
 from labelzoo.inference.engine import Engine, EngineResult
-from labelzoo.inference.fixed_point import iterate
+from labelzoo.inference.fixed_point import check_options, iterate
 
 Array = Any
 
@@ -70,6 +72,9 @@ does.
 OVERRIDES: dict[str, Any] = {"shape": 1.0, "sparse_features": True}
 """Settings of the program that the EM engines fix unless told otherwise."""
 
+MAX_CG_STEPS = 1000
+"""Most conjugate-gradient steps of a weight step: they are unrolled when it is compiled."""
+
 START_SHAPE = 1.0
 """Where learned shapes start: far below it exp(E log u) locks topics out."""
 
@@ -78,10 +83,10 @@ def em_config(
     algorithm: Literal["map", "vb"],
     inputs: Mapping[str, Any],
     *,
-    w_step: str = "newton",
-    cg_steps: int = 2,
+    w_step: Any = "newton",
+    cg_steps: Any = 2,
     cg_tolerance: Any = 1e-4,
-    shape_floor: float = 0.3,
+    shape_floor: Any = 0.3,
 ) -> EMConfig:
     """Collect what a sweep needs from the program's settings and the engine's options.
 
@@ -98,11 +103,10 @@ def em_config(
         )
     if w_step not in W_STEPS:
         raise ValueError(f"w_step must be one of {', '.join(W_STEPS)}, got {w_step!r}")
-    if not isinstance(cg_steps, int | np.integer) or cg_steps < 1:
-        raise ValueError(f"cg_steps must be a positive integer, got {cg_steps!r}")
-    if not isinstance(cg_tolerance, int | float | np.number) or not 0 < cg_tolerance < 1:
+    whole_number("cg_steps", cg_steps, 1, MAX_CG_STEPS)
+    if not 0 < real(cg_tolerance) < 1:
         raise ValueError(f"cg_tolerance must lie in (0, 1), got {cg_tolerance!r}")
-    if not 0 < shape_floor < START_SHAPE:
+    if not 0 < real(shape_floor) < START_SHAPE:
         raise ValueError(f"shape_floor must lie in (0, {START_SHAPE:g}), got {shape_floor!r}")
     return EMConfig(
         algorithm=algorithm,
@@ -115,6 +119,12 @@ def em_config(
         cg_steps=int(cg_steps),
         cg_tolerance=float(cg_tolerance),
     )
+
+
+def check_dtype(dtype: Any) -> None:
+    """Raise ValueError for a number type that no run is made in."""
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise ValueError(f"dtype must be 'float64' or 'float32', got {dtype!r}")
 
 
 def begin(start: Start, data: EMData, config: EMConfig, shape: float) -> EMState:
@@ -166,15 +176,15 @@ def run_em(
     max_iter: Any,
     tolerance: Any,
     gradient_tolerance: Any,
-    start: str,
-    w_step: str,
-    cg_steps: int,
+    start: Any,
+    w_step: Any,
+    cg_steps: Any,
     cg_tolerance: Any,
-    dtype: str,
+    dtype: Any,
     precision_update: Any,
-    positives_only: bool,
+    positives_only: Any,
     max_bytes: Any,
-    shape_floor: float = 0.3,
+    shape_floor: Any = 0.3,
 ) -> EngineResult:
     """Iterate sweeps from a start until the objective settles; see `OPTIONS` for the arguments.
 
@@ -185,8 +195,9 @@ def run_em(
         (obs, topic) and, where learned, ``precision`` (feature,), each as one draw of one chain; the traces
         ``objective`` and ``gradient_norm``.
     """
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype must be 'float64' or 'float32', got {dtype!r}")
+    check_dtype(dtype)
+    check_options(max_iter, tolerance, gradient_tolerance)
+    positives_only = switch("positives_only", positives_only)
     config = em_config(
         algorithm,
         inputs,

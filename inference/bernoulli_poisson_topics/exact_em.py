@@ -15,6 +15,7 @@ import numpy as np
 from jax.scipy.special import digamma
 from scipy.sparse import issparse
 
+from labelzoo.arguments import real, whole_number
 from labelzoo.inference.bernoulli_poisson_topics.em import OVERRIDES, START_SHAPE, em_config
 from labelzoo.inference.bernoulli_poisson_topics.em_data import em_data, observed_by_row, without_missing
 from labelzoo.inference.bernoulli_poisson_topics.em_gradient import shape_gradient
@@ -23,8 +24,9 @@ from labelzoo.inference.bernoulli_poisson_topics.em_state import EMConfig, EMSta
 from labelzoo.inference.bernoulli_poisson_topics.em_steps import shape_root
 from labelzoo.inference.bernoulli_poisson_topics.em_weights import prior_precision, update_weights
 from labelzoo.inference.bernoulli_poisson_topics.starts import make_start
+from labelzoo.inference.bernoulli_poisson_topics.starts_mcmc import switch
 from labelzoo.inference.engine import Engine, EngineResult
-from labelzoo.inference.fixed_point import iterate
+from labelzoo.inference.fixed_point import check_options, iterate
 from labelzoo.models.label_cells import negative_mass
 
 Array = Any
@@ -263,10 +265,10 @@ def run_exact(
     max_iter: Any,
     tolerance: Any,
     gradient_tolerance: Any,
-    start: str,
+    start: Any,
     max_positives: Any,
     max_relative_error: Any,
-    positives_only: bool,
+    positives_only: Any,
 ) -> EngineResult:
     """Iterate from a start until log p(Y, V, W) settles; see `OPTIONS`.
 
@@ -276,7 +278,8 @@ def run_exact(
         If a row has too many positives, or digits cancel in a row.
     """
     _check(max_positives, max_relative_error)
-    inputs = without_missing(inputs) if positives_only else inputs
+    check_options(max_iter, tolerance, gradient_tolerance)
+    inputs = without_missing(inputs) if switch("positives_only", positives_only) else inputs
     dense = inputs["X"].toarray() if issparse(inputs["X"]) else np.asarray(inputs["X"])
     inputs = {**inputs, "X": dense}
     subsets = subsets_of(inputs, int(max_positives))
@@ -367,11 +370,8 @@ def refuse_cancelled(relative_error: Array, limit: float) -> None:
 
 
 def _check(max_positives: Any, max_relative_error: Any) -> None:
-    whole = isinstance(max_positives, int | np.integer) and not isinstance(max_positives, bool)
-    if not whole or not 0 <= max_positives <= 16:
-        raise ValueError(f"max_positives must be an integer from 0 to 16, got {max_positives!r}")
-    number = isinstance(max_relative_error, int | float | np.number)
-    if not number or not 0 < max_relative_error < 1:
+    whole_number("max_positives", max_positives, 0, 16)
+    if not 0 < real(max_relative_error) < 1:
         raise ValueError(f"max_relative_error must lie in (0, 1), got {max_relative_error!r}")
 
 

@@ -44,9 +44,11 @@ from labelzoo.inference.bernoulli_poisson_topics.starts_mcmc import (
     log_likelihood_stat,
     log_rates,
     place_sites,
+    refuse_many,
     start_sites,
     switch,
 )
+from labelzoo.inference.draw_memory import MAX_BYTES
 from labelzoo.inference.engine import Engine, EngineResult
 from labelzoo.inference.kernel import SweepKernel
 from labelzoo.inference.reference.sites import random_sites
@@ -180,6 +182,7 @@ def run(
     row_scale: Any = "auto",
     positives_only: Any = False,
     keep_embedding: Any = True,
+    max_bytes: Any = MAX_BYTES,
     **options: Any,
 ) -> EngineResult:
     """Run the sampler; see `labelzoo.inference.run_mcmc.run_mcmc` for the other options.
@@ -192,6 +195,8 @@ def run(
         Treat missing cells as zeros, as the paper does.
     keep_embedding : bool
         Keep ``embedding`` (obs, topic) of every draw.
+    max_bytes : number
+        Refuse to start where the kept draws would take more.
 
     Raises
     ------
@@ -200,7 +205,9 @@ def run(
     """
     inputs = without_missing(inputs) if switch("positives_only", positives_only) else inputs
     wants_row_scale(row_scale, inputs)
-    kernel = build_kernel(spec, row_scale, switch("keep_embedding", keep_embedding))
+    keep = switch("keep_embedding", keep_embedding)
+    refuse_many(inputs, keep, max_bytes, options)
+    kernel = build_kernel(spec, row_scale, keep)
     result = run_mcmc(kernel, inputs, rng_key=rng_key, progress=progress, stats=("stats",), **options)
     return result._replace(attrs={**result.attrs, "random_sites": random_sites(result.draws)})
 

@@ -40,9 +40,11 @@ from labelzoo.inference.bernoulli_poisson_topics.starts_mcmc import (
     log_likelihood_stat,
     place_sites,
     precision_of,
+    refuse_many,
     start_sites,
     switch,
 )
+from labelzoo.inference.draw_memory import MAX_BYTES
 from labelzoo.inference.engine import Engine, EngineResult
 from labelzoo.inference.gamma_draws import blocked_log_gamma
 from labelzoo.inference.kernel import SweepKernel
@@ -119,6 +121,7 @@ def run(
     progress: bool = False,
     positives_only: Any = False,
     keep_embedding: Any = True,
+    max_bytes: Any = MAX_BYTES,
     **options: Any,
 ) -> EngineResult:
     """Run the sampler; see `labelzoo.inference.run_mcmc.run_mcmc` for the other options.
@@ -129,9 +132,18 @@ def run(
         Treat missing cells as zeros, as the paper does.
     keep_embedding : bool
         Keep ``embedding`` (obs, topic) of every draw.
+    max_bytes : number
+        Refuse to start where the kept draws would take more.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range.
     """
     inputs = without_missing(inputs) if switch("positives_only", positives_only) else inputs
-    kernel = build_kernel(spec, switch("keep_embedding", keep_embedding))
+    keep = switch("keep_embedding", keep_embedding)
+    refuse_many(inputs, keep, max_bytes, options)
+    kernel = build_kernel(spec, keep)
     result = run_mcmc(kernel, inputs, rng_key=rng_key, progress=progress, stats=("stats",), **options)
     return result._replace(attrs={**result.attrs, "random_sites": random_sites(result.draws)})
 

@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from scipy.sparse import issparse
 
 from labelzoo.inference.bernoulli_poisson_topics.em_data import BLOCK_VALUES, GRAM_COLUMNS
+from labelzoo.inference.draw_memory import MAX_BYTES, refuse_large
 
-MAX_BYTES = 2**34
-"""Memory that a run may plan for without being asked (16 GiB)."""
+__all__ = ["MAX_BYTES", "memory_plan", "refuse_large", "switch_for"]
 
 INDEX = 4
 _ROW_ARRAYS = 6
@@ -76,27 +75,6 @@ def _square(n: int, d: int, w_step: str, size: int, sparse: bool) -> dict[str, i
         return {f"w_step='exact': {what}": 3 * side**2 * size + columns}
     name = f"w_step={w_step!r}: one shared (feature, feature) system and its factor"
     return {name: 3 * d**2 * size + columns}
-
-
-def refuse_large(plan: Mapping[str, int], max_bytes: Any, *, switch: str) -> None:
-    """Refuse a plan above `max_bytes`, naming the largest array and the switch that avoids it.
-
-    Raises
-    ------
-    ValueError
-        If the sum passes `max_bytes`, or `max_bytes` is not a positive number.
-    """
-    number = isinstance(max_bytes, int | float | np.number) and not isinstance(max_bytes, bool)
-    if not number or not max_bytes > 0:
-        raise ValueError(f"max_bytes must be a positive number, got {max_bytes!r}")
-    total = sum(plan.values())
-    if total <= max_bytes:
-        return
-    name, largest = max(plan.items(), key=lambda item: item[1])
-    raise ValueError(
-        f"the run would hold {total / 2**30:.2f} GiB, above max_bytes={max_bytes:.4g} "
-        f"({max_bytes / 2**30:.2f} GiB); largest: {name}, {largest / 2**30:.2f} GiB; {switch}"
-    )
 
 
 def switch_for(w_step: str, dtype: str, sparse: bool) -> str:

@@ -10,7 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from labelzoo.inference.bernoulli_poisson_topics.em import DTYPES, OVERRIDES, START_SHAPE, em_config
+from labelzoo.arguments import real, whole_number
+from labelzoo.inference.bernoulli_poisson_topics.em import (
+    DTYPES,
+    OVERRIDES,
+    START_SHAPE,
+    check_dtype,
+    em_config,
+)
 from labelzoo.inference.bernoulli_poisson_topics.em_data import without_missing
 from labelzoo.inference.bernoulli_poisson_topics.em_state import EMConfig
 from labelzoo.inference.bernoulli_poisson_topics.em_weights import prior_precision
@@ -25,6 +32,7 @@ from labelzoo.inference.bernoulli_poisson_topics.online_steps import (
     online_step,
 )
 from labelzoo.inference.bernoulli_poisson_topics.starts import make_start
+from labelzoo.inference.bernoulli_poisson_topics.starts_mcmc import switch
 from labelzoo.inference.engine import Engine, EngineResult
 from labelzoo.models.label_cells import Cells, Negatives
 
@@ -85,20 +93,17 @@ def online_config(inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Onli
         If an option is out of range, or the run would pass ``max_bytes``.
     """
     for name in ("batch_size", "epochs", "local_sweeps"):
-        value = options[name]
-        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+        whole_number(name, options[name], 1)
     power, offset, form = options["step_power"], options["step_offset"], options["weight_statistics"]
-    if not isinstance(power, int | float | np.number) or not 0.5 < power <= 1:
+    if not 0.5 < real(power) <= 1:
         raise ValueError(f"step_power must lie in (0.5, 1], got {power!r}")
-    if not isinstance(offset, int | float | np.number) or not 1 <= offset < np.inf:
+    if not 1 <= real(offset) < np.inf:
         raise ValueError(f"step_offset must be a number of at least 1, got {offset!r}")
     if not isinstance(options["average"], bool):
         raise ValueError(f"average must be true or false, got {options['average']!r}")
     if form not in ("auto", "full", "diagonal"):
         raise ValueError(f"weight_statistics must be 'auto', 'full' or 'diagonal', got {form!r}")
-    if options["dtype"] not in DTYPES:
-        raise ValueError(f"dtype must be 'float64' or 'float32', got {options['dtype']!r}")
+    check_dtype(options["dtype"])
     if form == "auto":
         d, k = inputs["X"].shape[1], inputs["num_topics"]
         form = "full" if 8 * d * d * k <= FULL_BYTES else "diagonal"
@@ -208,7 +213,7 @@ def run_online(
         As of `em.run_em`; the trace ``objective`` is the bound on the labels of a row of the batch, nats, at
         the parameters before the step.
     """
-    inputs = without_missing(inputs) if options["positives_only"] else inputs
+    inputs = without_missing(inputs) if switch("positives_only", options["positives_only"]) else inputs
     config = online_config(inputs, options)
     state = first_state(inputs, config, options["start"], rng_key)
     return _climb(inputs, config, Course(state, 0, inputs["X"].shape[0]), rng_key)
@@ -230,7 +235,7 @@ def continue_online(
     ValueError
         If the new rows have another number of labels or features than the statistics.
     """
-    inputs = without_missing(inputs) if options["positives_only"] else inputs
+    inputs = without_missing(inputs) if switch("positives_only", options["positives_only"]) else inputs
     kept = {str(name): np.asarray(value) for name, value in previous["engine_state"].data_vars.items()}
     config = online_config(inputs, options)
     config = config._replace(form="full" if kept["curvature"].ndim == 3 else "diagonal")

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import Gamma
 
+from labelzoo.inference.draw_memory import MAX_BYTES, refuse_many_draws
 from labelzoo.inference.gamma_draws import blocked_log_gamma
 from labelzoo.inference.update import Mutant, Update
 from labelzoo.models.label_cells import Cells
@@ -23,11 +24,13 @@ TOPIC_OPTIONS: dict[str, Any] = {
     "thinning": 5,
     "positives_only": False,
     "keep_embedding": True,
+    "max_bytes": MAX_BYTES,
 }
 """Options of both samplers.
 
 ``positives_only``: treat missing cells as zeros, as the paper does; ``keep_embedding``: keep the embedding of
-every draw (rows x topics numbers each), not only where the chains end."""
+every draw (rows x topics numbers each), not only where the chains end; ``max_bytes``: refuse to start where
+the kept draws would take more."""
 
 START_NOISE = 0.7
 TINY = float(np.finfo(np.float64).tiny)
@@ -146,6 +149,28 @@ def switch(name: str, value: Any) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise ValueError(f"{name} must be True or False, got {value!r}")
     return bool(value)
+
+
+def refuse_many(inputs: Inputs, keep_embedding: bool, max_bytes: Any, options: Mapping[str, Any]) -> None:
+    """Refuse a run whose kept draws would pass `max_bytes`, with what makes it smaller.
+
+    Raises
+    ------
+    ValueError
+    """
+    (n, d), k = inputs["X"].shape, inputs["num_topics"]
+    shapes: dict[str, tuple[int, ...]] = {
+        "topics": (k, inputs["num_labels"]),
+        "weights": (k, d),
+        "shape": (k,),
+    }
+    if inputs["precision_prior"] is not None:
+        shapes["precision"] = (d,)
+    ways = ["fewer num_samples with a larger thinning", "fewer topics", "a larger max_bytes"]
+    if keep_embedding:
+        shapes["embedding"] = (n, k)
+        ways.insert(0, "keep_embedding=False")
+    refuse_many_draws(shapes, options, max_bytes, switch=", ".join(ways[:-1]) + f" or {ways[-1]}")
 
 
 def draw_embedding(

@@ -61,6 +61,8 @@ class Comparison:
         Engines that gave no posterior, and why.
     advice : str
         What the model says about its engines on data of these sizes; empty where it says nothing.
+    settings : dict
+        Those of the program as JSON can hold them; ``num_topics`` as the posteriors have it.
     """
 
     table: pd.DataFrame
@@ -73,6 +75,7 @@ class Comparison:
     model: str
     failures: dict[str, str] = field(default_factory=dict)
     advice: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
 
     @property
     def refuted(self) -> bool:
@@ -88,6 +91,7 @@ class Comparison:
             "rows": self.train.num_rows,
             "test_rows": self.test.num_rows,
             "labels": self.train.num_labels,
+            "settings": self.settings,
             "advice": self.advice or None,
             "engines": [{"name": row.pop("engine"), **row} for row in rows],
         }
@@ -186,7 +190,22 @@ def compare(
     table = pd.DataFrame(rows, columns=COLUMNS).astype(object)
     table = table.where(table.notna(), None)
     advice = "" if entry.advice is None else entry.advice(train, spec.resolve(settings))
-    return Comparison(table, trees, summaries, names, train, held_out, reference, spec.name, failures, advice)
+    return Comparison(
+        table, trees, summaries, names, train, held_out, reference, spec.name, failures, advice,
+        _settings(spec.resolve(settings), trees),
+    )  # fmt: skip
+
+
+def _settings(resolved: Mapping[str, Any], trees: Mapping[str, xr.DataTree]) -> dict[str, Any]:
+    """Return settings as JSON can hold them, the number of topics as the first posterior has it."""
+    found = {
+        name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in resolved.items()
+    }
+    found = {name: list(v) if isinstance(v, tuple) else _plain(v) for name, v in found.items()}
+    if "num_topics" in found and found["num_topics"] is None:
+        sizes = next(iter(trees.values()))["posterior"].sizes
+        found["num_topics"] = int(sizes["topic"]) if "topic" in sizes else None
+    return found
 
 
 def _split(data: Any, test: Any, fraction: float, seed: int) -> tuple[Any, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpyro.infer import NUTS, init_to_feasible, init_to_median, init_to_sample, init_to_uniform
 
+from labelzoo.inference.draw_memory import MAX_BYTES, refuse_many_draws
 from labelzoo.inference.engine import EngineResult
 from labelzoo.inference.reference.sites import find_sites, kept_sites, random_sites
 from labelzoo.inference.run_mcmc import MCMC_OPTIONS, run_mcmc
@@ -17,8 +18,10 @@ NUTS_OPTIONS: dict[str, Any] = {
     "max_tree_depth": 10,
     "dense_mass": False,
     "init": "uniform",
+    "max_bytes": MAX_BYTES,
 }
-"""Options of ``nuts``; `init` is one of `INIT_STRATEGIES`."""
+"""Options of ``nuts``; `init` is one of `INIT_STRATEGIES`; `max_bytes`: refuse to start where the draws would
+take more."""
 
 INIT_STRATEGIES = {
     "uniform": init_to_uniform,
@@ -67,6 +70,7 @@ def run_nuts(
     max_tree_depth: Any = 10,
     dense_mass: Any = False,
     init: Any = "uniform",
+    max_bytes: Any = MAX_BYTES,
     **options: Any,
 ) -> EngineResult:
     """Draw from the posterior of the summed view by NUTS (Hoffman and Gelman, JMLR 15, 2014).
@@ -77,6 +81,8 @@ def run_nuts(
         As in ``numpyro.infer.NUTS``.
     init : str
         Where chains start.
+    max_bytes : number
+        Refuse to start where all sites of all draws would take more.
     **options
         Those of `run_mcmc`.
 
@@ -89,7 +95,10 @@ def run_nuts(
         raise ValueError(f"target_accept_prob must be between 0 and 1, got {target_accept_prob!r}")
     if not isinstance(max_tree_depth, int | np.integer) or max_tree_depth < 1:
         raise ValueError(f"max_tree_depth must be a positive integer, got {max_tree_depth!r}")
-    kept = kept_sites(spec, find_sites(spec, inputs))
+    sites = find_sites(spec, inputs)
+    kept = kept_sites(spec, sites)
+    ways = "fewer num_samples with a larger thinning, a smaller model or a larger max_bytes"
+    refuse_many_draws(sites.shapes, options, max_bytes, switch=ways)
     kernel = build_kernel(
         spec,
         target_accept_prob=float(target_accept_prob),
@@ -111,7 +120,7 @@ def run_nuts(
     return result._replace(
         draws=draws,
         sample_stats=stats,
-        message=_message(stats, int(max_tree_depth)),
+        message="; ".join(filter(None, (result.message, _message(stats, int(max_tree_depth))))),
         attrs={**result.attrs, "random_sites": random_sites(draws)},
     )
 

@@ -18,10 +18,13 @@ class Sites(NamedTuple):
     latent : tuple of str
         Sampled and not observed.
     deterministic : tuple of str
+    shapes : dict of str to tuple of int
+        Shape of either.
     """
 
     latent: tuple[str, ...]
     deterministic: tuple[str, ...]
+    shapes: dict[str, tuple[int, ...]]
 
 
 def find_sites(spec: ModelSpec, inputs: Mapping[str, Any]) -> Sites:
@@ -47,7 +50,9 @@ def find_sites(spec: ModelSpec, inputs: Mapping[str, Any]) -> Sites:
             f"model {spec.name!r}: the view 'summed' has the discrete sites {', '.join(discrete)}; "
             "NUTS and SVI need them summed out"
         )
-    return Sites(tuple(latent), tuple(n for n, s in found.items() if s["type"] == "deterministic"))
+    deterministic = tuple(n for n, s in found.items() if s["type"] == "deterministic")
+    shapes = {name: tuple(np.shape(found[name]["value"])) for name in (*latent, *deterministic)}
+    return Sites(tuple(latent), deterministic, shapes)
 
 
 def kept_sites(spec: ModelSpec, sites: Sites) -> tuple[str, ...]:

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from labelzoo.arguments import label_data, whole_number
+
 Array = Any
 
 CLIP = 1e-12
@@ -46,7 +48,7 @@ class Calibration(NamedTuple):
         return _expit(self.intercept + self.slope * _logit(table))
 
 
-def calibrate(probs: Any, data: Any, *, apart_from: Any, max_iter: int = 100) -> Calibration:
+def calibrate(probs: Any, data: Any, *, apart_from: Any, max_iter: Any = 100) -> Calibration:
     """Fit slope and intercept by maximum likelihood on the observed cells of `data`.
 
     Parameters
@@ -68,9 +70,12 @@ def calibrate(probs: Any, data: Any, *, apart_from: Any, max_iter: int = 100) ->
     Raises
     ------
     ValueError
-        If rows overlap, shapes differ, `probs` are no probabilities, or all observed cells have one value
-        (then no finite pair is best), or `probs` are all equal or separate the two without error.
+        If `data` is no LabelData, `max_iter` no positive integer, rows overlap, shapes differ, `probs` are no
+        probabilities, or all observed cells have one value (then no finite pair is best), or `probs` are all
+        equal or separate the two without error.
     """
+    label_data(data)
+    whole_number("max_iter", max_iter, 1)
     table = _checked_probs(probs)
     if table.shape != (data.num_rows, data.num_labels):
         expected = (data.num_rows, data.num_labels)

@@ -56,6 +56,8 @@ Settings = Annotated[
 ]
 
 
+NOT_JUDGED = "chains not judged: labelzoo compare judges them"
+
 REFERENCE_HELP = (
     "Write summaries to hold engines against: --engine nuts and --out F.json; --data tiny:SEED simulates. "
     "Admitted are runs with R-hat below 1.01, 10000 effective draws in bulk and tail of every functional and "
@@ -138,7 +140,8 @@ def fit(
         "message": attrs["message"],
     }
     timing = f"{attrs['run_seconds']:.1f} s and {attrs['compile_seconds']:.1f} s to compile"
-    text = f"{model} by {engine} ({attrs['kind']}): {timing}; {attrs['message']}\nwrote {out}"
+    told = [timing, attrs["message"], NOT_JUDGED if attrs["kind"] == "mcmc" else ""]
+    text = f"{model} by {engine} ({attrs['kind']}): {'; '.join(filter(None, told))}\nwrote {out}"
     emit(as_json, payload, text)
 
 

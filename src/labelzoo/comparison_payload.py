@@ -53,6 +53,7 @@ def build_payload(
         "train_rows": comparison.train.num_rows,
         "test_rows": comparison.test.num_rows,
         "reference": job.reference,
+        "settings": comparison.settings,
         "seed": job.seed,
         "budget": job.budget,
         "summary": _summary(job, comparison, subset),
@@ -64,7 +65,7 @@ def build_payload(
         "next": queries.rows,
         "next_summary": queries.summary,
         "advice": comparison.advice or None,
-        "notes": _notes(comparison, whole, queries),
+        "notes": _notes(job, comparison, whole, queries),
         "command": job.command,
         "versions": _versions(comparison.trees),
         "machine": machine(),
@@ -98,8 +99,10 @@ def _summary(job: Any, comparison: Any, subset: Any) -> str:
             f"{job.data.num_features} features that is small enough for samplers"
         )
     names = ", ".join(job.engines)
+    judged = f"held against {job.reference}"
+    judged = judged if job.reference in job.engines else "no reference among them,"
     return (
-        f"{len(job.engines)} engines ({names}) for {job.entry.spec.name}, held against {job.reference} "
+        f"{len(job.engines)} engines ({names}) for {job.entry.spec.name}, {judged} "
         f"on {size}. {comparison.train.num_rows} rows were fitted and {comparison.test.num_rows} held out."
     )
 
@@ -118,12 +121,14 @@ def _whole_summary(job: Any, comparison: Any, whole: HeldOut | None) -> str:
     )
 
 
-def _notes(comparison: Any, whole: HeldOut | None, queries: Queries) -> list[str]:
+def _notes(job: Any, comparison: Any, whole: HeldOut | None, queries: Queries) -> list[str]:
     notes = [f"{name} failed: {reason}" for name, reason in comparison.failures.items()]
     notes += whole.notes if whole else []
     for where, trees in (("", comparison.trees), (" on the whole data", whole.trees if whole else {})):
         unsettled = [name for name, tree in trees.items() if tree.attrs["converged"] == "no"]
         notes += [f"{name}{where}: {trees[name].attrs['message']}" for name in unsettled]
+    if job.data.train_index is not None:
+        notes.append(f"{job.data_name} carries a published split; compare holds out rows at random instead.")
     notes += [comparison.advice] if comparison.advice else []
     return notes + ([] if queries.rows else [queries.summary])
 

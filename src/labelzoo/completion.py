@@ -11,6 +11,7 @@ import xarray as xr
 from scipy import sparse
 from scipy.special import logsumexp
 
+from labelzoo.arguments import label_data, real, size_words, whole_number
 from labelzoo.data.metrics import top_k
 from labelzoo.data.metrics.topk import TopK
 from labelzoo.inference.bernoulli_poisson_topics.given_labels import GivenLabels, given_labels
@@ -52,8 +53,13 @@ class RowBlock(NamedTuple):
     data: Any
 
 
-def row_blocks(tree: xr.DataTree, data: Any, draws: dict[str, Array]) -> Iterator[RowBlock]:
-    """Yield blocks of rows of `data`, sparse features made dense a block at a time."""
+def row_blocks(
+    tree: xr.DataTree, data: Any, draws: dict[str, Array], *, known: bool = True
+) -> Iterator[RowBlock]:
+    """Yield blocks of rows of `data`, sparse features made dense a block at a time.
+
+    Without `known` the labels of `data` are not looked at: no mass of zeros, no positives.
+    """
     constants = constants_of(tree)
     mean, scale = constants.get("feature_mean"), constants.get("feature_scale")
     options = {"intercept": constants["intercept"], "scale_rows": constants["scale_rows"]}
@@ -66,9 +72,11 @@ def row_blocks(tree: xr.DataTree, data: Any, draws: dict[str, Array]) -> Iterato
             raw = jnp.asarray(rows.toarray() if sparse.issparse(rows) else rows)
             design = np.asarray(design_matrix(raw, mean=mean, scale=scale, **options))
         psi = np.stack([design @ w.T for w in draws["weights"]])
-        yield RowBlock(
-            start, psi, _zero_mass(part, draws["topics"]), np.split(part.Y.indices, part.Y.indptr[1:-1]), part
-        )
+        if known:
+            zeros = _zero_mass(part, draws["topics"])
+            yield RowBlock(start, psi, zeros, np.split(part.Y.indices, part.Y.indptr[1:-1]), part)
+        else:
+            yield RowBlock(start, psi, np.zeros_like(psi), [np.zeros(0, int)] * part.num_rows, part)
 
 
 def _zero_mass(data: Any, topics: Array) -> Array:
@@ -90,7 +98,8 @@ def checked_model(tree: xr.DataTree) -> None:
 
 
 def checked(tree: xr.DataTree, data: Any) -> None:
-    """Refuse posteriors of other models, and data about other labels."""
+    """Refuse posteriors of other models, what is no LabelData, and data about other labels."""
+    label_data(data)
     checked_model(tree)
     trained = json.loads(str(tree.attrs["label_names"]))
     if list(data.label_names) != trained:
@@ -117,7 +126,7 @@ def complete(
     num_samples: Any = 400,
     weighting: Any = "auto",
     seed: Any = 0,
-    max_bytes: int = MAX_BYTES,
+    max_bytes: Any = MAX_BYTES,
 ) -> xr.Dataset:
     """Return p(label = 1) of the missing labels of rows, given their features and known labels.
 
@@ -156,11 +165,14 @@ def complete(
         If the model, labels or features do not fit, an option is out of range, or the result would pass
         `max_bytes` (`complete_top` keeps the best labels only).
     """
+    checked(tree, data)
+    if not real(max_bytes) > 0:
+        raise ValueError(f"max_bytes must be a positive number, got {max_bytes!r}")
     size = 16 * data.num_rows * data.num_labels
     if size > max_bytes:
         raise ValueError(
-            f"completing {data.num_rows} rows x {data.num_labels} labels takes {size / 2**30:.1f} GiB, above "
-            "max_bytes; use complete_top, or fewer rows"
+            f"completing {data.num_rows} rows x {data.num_labels} labels takes {size_words(size)}, above "
+            f"max_bytes={max_bytes:.4g}; use complete_top, or fewer rows"
         )
     prob, error = np.empty((2, data.num_rows, data.num_labels))
     method, log_known = np.empty(data.num_rows, object), np.empty(data.num_rows)
@@ -194,8 +206,8 @@ def complete_top(tree: xr.DataTree, data: Any, k: Any, **options: Any) -> TopK:
     TopK
         ``labels`` and ``scores`` (row, k); rows with fewer missing labels are padded as `top_k` pads.
     """
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-        raise ValueError(f"k must be an integer of at least 1, got {k!r}")
+    label_data(data)
+    whole_number("k", k, 1)
     settings = {"num_draws": 50, "num_samples": 400, "weighting": "auto", "seed": 0}
     unknown = sorted(set(options) - set(settings))
     if unknown:
@@ -216,9 +228,7 @@ def completed_blocks(
     """Yield (first row, arrays): prob, error, missing (row, labels), method and log_known (row,)."""
     checked(tree, data)
     for name, value, least in (("num_samples", num_samples, 2), ("seed", seed, 0)):
-        whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-        if not (whole and value >= least):
-            raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+        whole_number(name, value, least)
     draws = globals_of(tree, num_draws)
     by_known = draw_weighting(tree, data, weighting) == WEIGHTED
     for block in row_blocks(tree, data, draws):

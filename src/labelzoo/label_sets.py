@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from labelzoo.arguments import label_data, whole_number
 from labelzoo.completion import checked_model, globals_of, row_blocks
 from labelzoo.data.validate import positions
 from labelzoo.inference.bernoulli_poisson_topics.joint import MAX_LABELS, joint_table
@@ -19,8 +20,8 @@ def joint_prob(
     labels: Any,
     *,
     num_draws: Any = None,
-    num_samples: int = 2000,
-    seed: int = 0,
+    num_samples: Any = 2000,
+    seed: Any = 0,
 ) -> xr.Dataset:
     """Return P(y_A = a | x) for every pattern a of a set A of labels: labels of a row are dependent given x.
 
@@ -29,11 +30,15 @@ def joint_prob(
     tree : DataTree
         A posterior of ``bernoulli_poisson_topics``.
     data : LabelData
-        Rows to predict; their labels are not looked at.
+        Rows to predict; their labels are not looked at, nor how many there are.
     labels : sequence of str or int
         The set A, names or positions, at most `MAX_LABELS` of them.
     num_draws : int or None
         Thin to at most so many draws.
+    num_samples : int
+        Samples of the embedding per row, draw and pattern, where digits cancel.
+    seed : int
+        Of these samples.
 
     Returns
     -------
@@ -44,9 +49,13 @@ def joint_prob(
     Raises
     ------
     ValueError
-        If the model is another, or labels are unknown, repeated or too many.
+        If the model is another, `data` is no LabelData, labels are unknown, repeated or too many, or a number
+        is out of range.
     """
     checked_model(tree)
+    label_data(data)
+    whole_number("num_samples", num_samples, 2)
+    whole_number("seed", seed, 0)
     names = trained_labels(tree)
     chosen = positions(labels, names, "labels")
     if not 1 <= len(chosen) <= MAX_LABELS or len(set(chosen.tolist())) < len(chosen):
@@ -54,7 +63,7 @@ def joint_prob(
     draws, rng = globals_of(tree, num_draws), np.random.default_rng(seed)
     count = len(draws["topics"])
     prob, variance = np.zeros((2, data.num_rows, 1 << len(chosen)))
-    for block in row_blocks(tree, data, draws):
+    for block in row_blocks(tree, data, draws, known=False):
         rows = slice(block.start, block.start + block.data.num_rows)
         for s in range(count):
             topics = draws["topics"][s][:, chosen]

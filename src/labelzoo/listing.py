@@ -1,7 +1,10 @@
 """What there is: models, engines, hand-derived updates, acquisition functions, built-in data."""
 
 import textwrap
+from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 
 def listing() -> dict[str, Any]:
@@ -19,6 +22,7 @@ def listing() -> dict[str, Any]:
                 "kind": e.kind,
                 "conditionals": list(e.conditionals),
                 "description": e.description,
+                "options": plain(e.options),
             }
             for e in entry.engines.values()
         ]
@@ -27,9 +31,7 @@ def listing() -> dict[str, Any]:
                 "name": name,
                 "paper": entry.spec.paper,
                 "views": list(entry.spec.views),
-                "settings": {
-                    k: list(v) if isinstance(v, tuple) else v for k, v in entry.spec.settings.items()
-                },
+                "settings": plain(entry.spec.settings),
                 "engines": engines,
                 "checks": ["draws", "identity", "stationarity", "enumeration"] if entry.updates else [],
             }
@@ -44,6 +46,21 @@ def listing() -> dict[str, Any]:
     return {"models": models, "acquisition": scores, "datasets": [{"name": name} for name in BUILTIN]}
 
 
+def plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return defaults as JSON can hold them: tuples as lists, NumPy numbers as Python's."""
+
+    def one(value: Any) -> Any:
+        if isinstance(value, tuple | list):
+            return [one(v) for v in value]
+        if isinstance(value, Mapping):
+            return plain(value)
+        if isinstance(value, np.generic | np.ndarray):
+            return value.tolist()
+        return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+    return {str(name): one(value) for name, value in values.items()}
+
+
 def as_text(payload: dict[str, Any]) -> str:
     """Return the listing for a terminal."""
     lines = []
@@ -53,6 +70,12 @@ def as_text(payload: dict[str, Any]) -> str:
             lines.append(f"  {engine['name']:<14}{engine['kind']:<11}{engine['description']}")
             if engine["conditionals"]:
                 lines.append(f"  {'':<25}updates: {', '.join(engine['conditionals'])}")
+            if engine["options"]:
+                options = ", ".join(f"{name}={value}" for name, value in engine["options"].items())
+                lines += textwrap.wrap(
+                    f"options: {options}", 120, initial_indent=" " * 27, subsequent_indent=" " * 36,
+                    break_long_words=False, break_on_hyphens=False,
+                )  # fmt: skip
         settings = ", ".join(f"{name}={value}" for name, value in model["settings"].items())
         lines += [f"  settings: {settings}", ""]
     lines.append("acquisition (what asks for single labels: cell)")

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from labelzoo.arguments import label_data, whole_number
 from labelzoo.completion import checked, globals_of, row_blocks
 from labelzoo.inference.bernoulli_poisson_topics.marginal_score import marginal_score
 
@@ -28,7 +29,7 @@ def thinned(tree: xr.DataTree, num_draws: Any) -> xr.DataTree:
 
 
 def row_log_likelihood(
-    tree: xr.DataTree, data: Any, *, num_draws: Any = None, num_samples: int = 400, seed: int = 0
+    tree: xr.DataTree, data: Any, *, num_draws: Any = None, num_samples: Any = 400, seed: Any = 0
 ) -> xr.Dataset:
     """Return log p(observed labels of a row | x, V, W, r) of every draw, the embedding integrated out.
 
@@ -47,8 +48,15 @@ def row_log_likelihood(
     -------
     Dataset
         ``log_likelihood``, ``error`` (chain, draw, obs), nats, and ``exact`` (chain, draw, obs) 0 or 1.
+
+    Raises
+    ------
+    ValueError
+        If the model or the labels are others, `data` is no LabelData, or a number is out of range.
     """
     checked(tree, data)
+    whole_number("num_samples", num_samples, 2)
+    whole_number("seed", seed, 0)
     tree = thinned(tree, num_draws)
     draws, rng = globals_of(tree, None), np.random.default_rng(seed)
     count = len(draws["topics"])
@@ -73,7 +81,7 @@ def row_log_likelihood(
     )
 
 
-def loo(tree: xr.DataTree, data: Any, *, num_draws: Any = 1000, num_samples: int = 400, seed: int = 0) -> Any:
+def loo(tree: xr.DataTree, data: Any, *, num_draws: Any = 1000, num_samples: Any = 400, seed: Any = 0) -> Any:
     """Return PSIS leave-one-row-out cross-validation on the marginal of each row (`arviz_stats.loo`).
 
     With the embedding integrated out a row has no parameters of its own, so that its importance ratios are
@@ -108,6 +116,7 @@ def loo(tree: xr.DataTree, data: Any, *, num_draws: Any = 1000, num_samples: int
             f"loo: {', '.join(points)} are points in the posterior of {tree.attrs['engine']!r}, which has no "
             "draws to reweight; use gibbs or nuts, or held-out rows"
         )
+    label_data(data)
     if data.hash() != tree.attrs["data_hash"]:
         raise ValueError("loo: data are not the rows that the posterior was fitted on (their hash differs)")
     found = row_log_likelihood(tree, data, num_draws=num_draws, num_samples=num_samples, seed=seed)

@@ -281,7 +281,7 @@ def html_figures(pictures: Sequence[Picture]) -> list[str]:
 def _topics(payload: Mapping[str, Any]) -> list[str]:
     if not payload["topics"]:
         return []
-    drawn = any(topic["stability"] != 1 for topic in payload["topics"])
+    drawn = any(topic["stability"] is not None for topic in payload["topics"])
     headings = ["share", "coherence", *(["stability"] if drawn else [])]
     lines = []
     for topic in payload["topics"]:

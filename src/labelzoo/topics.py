@@ -2,8 +2,8 @@
 
 Topics are exchangeable: topic 3 of one chain is not topic 3 of another. So a table is made from one draw,
 never from an average over chains: the draw with the largest log p(Y | U, V) of the chain in which that is
-largest on average. How far the other draws of that chain agree, after matching them to it, is the column
-``stability``.
+largest on average; without embeddings, what the sampler stored of it decides. How far the other draws of
+that chain agree, after matching them to it, is the column ``stability``.
 """
 
 import json
@@ -52,8 +52,9 @@ def choose_draw(tree: xr.DataTree, chain: Any = None, draw: Any = None) -> Chose
     tree : DataTree
     chain, draw : int or None
         To choose by hand; None: the chain with the largest mean log p(Y | U, V) over at most
-        `DRAWS_LOOKED_AT` draws, and its draw where that is largest. Without embeddings, the last draw of
-        the first chain.
+        `DRAWS_LOOKED_AT` draws, and its draw where that is largest. Where no embeddings were kept, the
+        ``log_likelihood`` that the sampler stored of every draw is used instead; where there is none
+        either, the last draw of the first chain.
 
     Raises
     ------
@@ -72,13 +73,26 @@ def choose_draw(tree: xr.DataTree, chain: Any = None, draw: Any = None) -> Chose
     if chain is not None and draw is not None:
         return ChosenDraw(int(chain), int(draw), "as asked")
     if "embedding" not in posterior:
-        return ChosenDraw(int(chain or 0), draws - 1 if draw is None else int(draw), "the last draw kept")
-    looked = np.unique(np.linspace(0, draws - 1, min(draws, DRAWS_LOOKED_AT)).round().astype(int))
-    looked = looked if draw is None else np.array([int(draw)])
-    fits = {c: _fits(tree, c, looked) for c in (range(chains) if chain is None else [int(chain)])}
+        stored = _stored_fits(tree)
+        if stored is None:
+            return ChosenDraw(int(chain or 0), draws - 1 if draw is None else int(draw), "the last draw kept")
+        looked = np.arange(draws) if draw is None else np.array([int(draw)])
+        fits = {c: stored[c, looked] for c in (range(chains) if chain is None else [int(chain)])}
+    else:
+        looked = np.unique(np.linspace(0, draws - 1, min(draws, DRAWS_LOOKED_AT)).round().astype(int))
+        looked = looked if draw is None else np.array([int(draw)])
+        fits = {c: _fits(tree, c, looked) for c in (range(chains) if chain is None else [int(chain)])}
     best = max(fits, key=lambda c: fits[c].mean())
-    why = f"largest log p(Y | U, V) of chain {best}, whose mean is largest"
+    why = f"largest log p(Y | U, V) of chain {best}"
+    why += ", whose mean is largest" if chain is None else ""
     return ChosenDraw(best, int(looked[fits[best].argmax()]), why)
+
+
+def _stored_fits(tree: xr.DataTree) -> Array | None:
+    """Return log p(Y | U, V) as the sampler stored it: (chain, draw); None where it did not."""
+    if "sample_stats" not in tree.children or "log_likelihood" not in tree["sample_stats"]:
+        return None
+    return tree["sample_stats"]["log_likelihood"].transpose("chain", "draw").values
 
 
 def _refuse_without_topics(tree: xr.DataTree) -> None:
@@ -166,8 +180,8 @@ def topic_table(
         ``effective_labels`` : exp of the entropy of v_k.
         ``coherence`` : mean NPMI over pairs of the probable labels, see `topic_coherence.coherence`; NaN
         where fewer than two of them have positives.
-        ``stability`` : mean cosine of this topic with its match in other draws of the same chain (1 where
-        there is one draw).
+        ``stability`` : mean cosine of this topic with its match in other draws of the same chain; NaN
+        where there is one draw.
 
         ``attrs`` says which draw was taken and why, and holds q_l of the listed labels (``overall``).
 
@@ -253,7 +267,7 @@ def _stability(tree: xr.DataTree, chosen: ChosenDraw) -> Array:
     others = [d for d in np.unique(draws.round().astype(int)) if d != chosen.draw]
     pivot = _unit(values.isel(draw=chosen.draw).values)
     if not others:
-        return np.ones(len(pivot))
+        return np.full(len(pivot), np.nan)
     return np.mean([_matched_cosine(pivot, _unit(values.isel(draw=d).values)) for d in others], axis=0)
 
 
@@ -310,8 +324,8 @@ def as_text(table: pd.DataFrame, num_labels: int = 6) -> str:
     for k, topic in table.iterrows():
         weight = "" if np.isnan(topic["weight"]) else f"{topic['weight']:6.1%}"
         fit = "" if np.isnan(topic["coherence"]) else f"  NPMI {topic['coherence']:+.2f}"
-        kept = "" if topic["stability"] == 1 else f"  stability {topic['stability']:.2f}"
-        lines.append(f"topic {k:<3}{weight}  {topic['name']}{fit}{kept}")
+        kept = "-" if np.isnan(topic["stability"]) else f"{topic['stability']:.2f}"
+        lines.append(f"topic {k:<3}{weight}  {topic['name']}{fit}  stability {kept}")
         shown = ", ".join(f"{name} {p:.2g}" for name, p in topic["probable"][:num_labels])
         lines.append(f"    probable:    {shown}")
         shown = ", ".join(f"{name} x{lift:.3g}" for name, lift in topic["distinctive"][:num_labels])

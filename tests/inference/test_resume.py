@@ -1,5 +1,6 @@
 """Runs that go on from where another stopped: the same draws, and what is refused."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,49 @@ def test_other_data_settings_engines_and_posteriors_are_refused(half: xr.DataTre
         engine(spec, _data(), rng_key=1, resume_from="absent.nc")
     with pytest.raises(ValueError, match="num_topic"):
         engine(spec, _data(), rng_key=1, resume_from=half, num_topic=2)
+
+
+def test_a_posterior_stored_before_an_option_existed_goes_on(half: xr.DataTree) -> None:
+    old = half.copy()
+    stored = json.loads(old.attrs["options"])
+    del stored["max_bytes"]
+    old.attrs["options"] = json.dumps(stored)
+    for given in ({}, {"max_bytes": 10**9}):
+        resumed = _run(resume_from=old, num_samples=2, **given)
+        assert resumed.posterior.sizes["draw"] == 8
+        kept = json.loads(resumed.attrs["options"])["max_bytes"]
+        assert kept == given.get("max_bytes", ENTRY.engines["gibbs"].options["max_bytes"])
+
+
+def test_a_cut_warm_up_is_not_forgotten_when_a_run_goes_on() -> None:
+    cut = _run(num_samples=10, max_seconds=1e-9, **OPTIONS)
+    assert cut.attrs["converged"] == "no"
+    resumed = _run(resume_from=cut, num_samples=2)
+    assert resumed.attrs["converged"] == "no"
+    assert "cut the warm-up after 0 of 10 sweeps" in resumed.attrs["message"]
+
+
+@pytest.mark.parametrize("name", ["gibbs", "gibbs_counts", "nuts"])
+def test_draws_that_would_not_fit_are_refused_before_a_chain_starts(name: str) -> None:
+    engine = ENTRY.engines[name]
+    with pytest.raises(
+        ValueError, match=r"would hold .* GiB, above max_bytes=.*4 x 1000000000 draws"
+    ) as told:
+        engine(ENTRY.spec, _data(), rng_key=1, num_samples=10**9)
+    assert "fewer num_samples" in str(told.value)
+    assert ("keep_embedding=False" in str(told.value)) == (name != "nuts")
+    with pytest.raises(ValueError, match="max_bytes must be a positive number, got True"):
+        engine(ENTRY.spec, _data(), rng_key=1, max_bytes=True)
+    with pytest.raises(ValueError, match="num_samples must be an integer of at least 1, got True"):
+        engine(ENTRY.spec, _data(), rng_key=1, num_samples=True)
+
+
+def test_what_is_not_kept_does_not_count() -> None:
+    # 5 draws of 1 chain: topics 2 x 5, weights 2 x 3, shape 2; embedding 9 x 2.
+    options = {"num_topics": 2, "num_warmup": 0, "num_samples": 5, "num_chains": 1}
+    _run(keep_embedding=False, max_bytes=8 * 5 * (10 + 6 + 2), **options)
+    with pytest.raises(ValueError, match=r"keep_embedding=False"):
+        _run(max_bytes=8 * 5 * (10 + 6 + 2 + 18) - 1, **options)
 
 
 @pytest.mark.slow

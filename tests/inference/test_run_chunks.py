@@ -9,6 +9,7 @@ import numpyro.distributions as dist
 import pytest
 from numpyro.infer import NUTS
 
+from labelzoo.inference.run_chunks import FEWEST
 from labelzoo.inference.run_mcmc import run_mcmc
 
 Y = np.arange(5.0)
@@ -21,7 +22,7 @@ def program(y: Any) -> None:
     numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
 
 
-def sample(max_seconds: float | None, **options: Any) -> Any:
+def sample(max_seconds: Any, **options: Any) -> Any:
     """Run NUTS, 40 warm-up steps and 60 draws."""
     counts = {"num_warmup": 42, "num_samples": 60, "num_chains": 2, **options}
     fields = ("adapt_state.step_size",)
@@ -61,10 +62,33 @@ def test_the_program_is_compiled_once() -> None:
     assert ten <= one + 2, f"{one} programs for one chunk, {ten} for ten"
 
 
-def test_time_up_in_warm_up_gives_one_chunk() -> None:
-    result = sample(0.0)
-    assert result.draws["mean"].shape == (2, 6)
-    assert result.attrs["num_warmup"] == 0
+def test_a_warm_up_that_is_cut_says_so_and_makes_the_fewest_draws() -> None:
+    result = sample(1e-9)
+    assert result.draws["mean"].shape == (2, FEWEST) and result.attrs["num_warmup"] == 0
+    assert result.converged is False
+    words = "max_seconds=1e-09 cut the warm-up after 0 of 42 sweeps: do not use these draws (10 of 60 draws)"
+    assert result.message == words
+
+
+def test_fewer_draws_than_asked_are_said() -> None:
+    result = sample(1e-9, num_warmup=0)
+    assert result.converged is None and result.message == "max_seconds=1e-09: 10 of 60 draws"
+    assert sample(1e6, num_warmup=0, num_samples=3).message == ""
+
+
+@pytest.mark.parametrize("limit", [0, -1, float("nan"), float("inf"), True, "x", {}])
+def test_a_limit_is_a_positive_number_of_seconds(limit: Any) -> None:
+    with pytest.raises(ValueError, match="max_seconds must be a positive number of seconds or None, got"):
+        sample(limit)
+
+
+def test_counts_and_chain_methods_are_checked_by_name() -> None:
+    for name in ("num_warmup", "num_samples", "num_chains", "thinning"):
+        with pytest.raises(ValueError, match=f"{name} must be an integer of at least .*, got True"):
+            sample(None, **{name: True})
+    for method in ("foo", None, ["vectorized"]):
+        with pytest.raises(ValueError, match="chain_method must be one of vectorized, sequential, parallel"):
+            sample(None, chain_method=method)
 
 
 def test_one_chain_with_thinning() -> None:

@@ -191,6 +191,8 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         data, target = self._read(X, y, reset=True, label_names=label_names)
         cut_points(self.threshold, data.label_names)
         seed = seed_of(self.random_state)
+        if entry.spec.refuse is not None:
+            entry.spec.refuse(data, self._settings)
         self._keep(engine(entry.spec, data, rng_key=seed, **self._settings), data, target, label_names)
         return self
 
