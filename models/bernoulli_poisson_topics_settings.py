@@ -61,7 +61,7 @@ def check_settings(settings: Mapping[str, Any], num_labels: int) -> None:
         pair = isinstance(value, tuple | list | np.ndarray) and len(np.shape(value)) == 1 and len(value) == 2
         if not pair or not all(0 < real(v) < np.inf for v in value):
             raise ValueError(
-                f"{name} must be two positive numbers (shape, rate), the prior being proper, got {value!r}"
+                f"{name} must be two positive numbers (shape, rate): the prior must be proper; got {value!r}"
             )
     for name in ("intercept", "scale_rows", "standardize", "sparse_features"):
         if not isinstance(settings[name], bool) and not (name == "standardize" and settings[name] is None):

@@ -36,6 +36,7 @@ class Measurement(NamedTuple):
 MEASUREMENTS = (
     Measurement(100, 20, 5.3, 3, 12.2, 0.43, "benchmarks/samplers.py"),
     Measurement(500, 50, 16.8, 5, 8.8, None, "benchmarks/topic_sampler.py --problem b"),
+    Measurement(2000, 300, 2.7, 10, 15.3, None, "benchmarks/topic_sampler.py --problem c"),
     Measurement(500, 50, 5, 5, 3.8, None, "benchmarks/crossover.py"),
     Measurement(500, 50, 15, 5, 3.8, None, "benchmarks/crossover.py"),
 )
