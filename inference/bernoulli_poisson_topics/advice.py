@@ -42,7 +42,7 @@ MEASUREMENTS = (
 )
 
 
-def sizes_of(data: Any, settings: Mapping[str, Any]) -> dict[str, float]:
+def sizes_of(data: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return rows, labels, positives a row and topics of a fit."""
     topics = settings["num_topics"]
     return {
@@ -53,11 +53,11 @@ def sizes_of(data: Any, settings: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def nearest(sizes: Mapping[str, float]) -> Measurement:
+def nearest(sizes: Mapping[str, Any]) -> Measurement:
     """Return the measurement whose sizes are nearest in logarithms."""
 
     def distance(one: Measurement) -> float:
-        return sum(np.log(sizes[name] / getattr(one, name)) ** 2 for name in AXES)
+        return float(sum(np.log(sizes[name] / getattr(one, name)) ** 2 for name in AXES))
 
     return min(MEASUREMENTS, key=distance)
 
@@ -76,7 +76,7 @@ def advise(data: Any, settings: Mapping[str, Any]) -> str:
     return " ".join(filter(None, [_about_topics(sizes), _about_engines(sizes)]))
 
 
-def _about_topics(sizes: Mapping[str, float]) -> str:
+def _about_topics(sizes: Mapping[str, Any]) -> str:
     if sizes["topics"] >= sizes["labels"]:
         return ""
     return (
@@ -85,7 +85,7 @@ def _about_topics(sizes: Mapping[str, float]) -> str:
     )
 
 
-def _about_engines(sizes: Mapping[str, float]) -> str:
+def _about_engines(sizes: Mapping[str, Any]) -> str:
     if sizes["rows"] > MANY_ROWS:
         return (
             f"{sizes['rows']} rows: the samplers keep an embedding of every row and are for thousands of "
