@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 
 from labelzoo.arguments import label_data, random_key
+from labelzoo.inference.program_memory import tidy_programs
 from labelzoo.inference.update import EngineKind
 from labelzoo.models.spec import ModelSpec
 
@@ -206,6 +207,7 @@ class Engine:
         from labelzoo.inference.posterior import to_datatree
 
         tree = to_datatree(spec, self, data, inputs, program, options, result, rng_key)
+        tidy_programs()
         if result.state:
             arrays = {name: np.asarray(value) for name, value in result.state.items()}
             tree["engine_state"] = xr.DataTree(
