@@ -88,8 +88,8 @@ def all_cells(args: argparse.Namespace) -> list[dict[str, Any]]:
         path = folder / ("_".join(map(str, cell)) + f"_seed{args.seed}.json")
         if not path.exists():
             with whole_file(path) as temporary:
-                temporary.write_text(json.dumps(cell_figures(cell, args.seed)))
-        results.append(json.loads(path.read_text()))
+                temporary.write_text(json.dumps(cell_figures(cell, args.seed)), encoding="utf-8")
+        results.append(json.loads(path.read_text(encoding="utf-8")))
     return results
 
 

@@ -32,7 +32,7 @@ def tidy_programs() -> bool:
     if next(_fits) % EVERY:
         return False
     try:
-        limit = int(LIMIT.read_text())
+        limit = int(LIMIT.read_text(encoding="ascii"))
         with MAPS.open("rb") as lines:
             held = sum(1 for _ in lines)
     except (OSError, ValueError):

@@ -25,12 +25,12 @@ def test_programs_are_dropped_above_the_share_and_kept_below(
     monkeypatch.setattr(program_memory, "MAPS", maps)
     monkeypatch.setattr(program_memory, "LIMIT", limit)
     assert not tidy_programs()  # a system that does not say
-    limit.write_text("10\n")
+    limit.write_text("10\n", encoding="ascii")
     program = jax.jit(lambda x: x + 1)
     program(jnp.zeros(()))
-    maps.write_text("map\n" * 5)
+    maps.write_text("map\n" * 5, encoding="ascii")
     assert not tidy_programs() and program._cache_size() == 1
-    maps.write_text("map\n" * 6)
+    maps.write_text("map\n" * 6, encoding="ascii")
     assert tidy_programs() and program._cache_size() == 0
     assert program(jnp.zeros(())) == 1
 
