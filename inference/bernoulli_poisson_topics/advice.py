@@ -39,6 +39,7 @@ MEASUREMENTS = (
     Measurement(2000, 300, 2.7, 10, 15.3, None, "benchmarks/topic_sampler.py --problem c"),
     Measurement(500, 50, 5, 5, 3.8, None, "benchmarks/crossover.py"),
     Measurement(500, 50, 15, 5, 3.8, None, "benchmarks/crossover.py"),
+    Measurement(100, 50, 5, 5, 1.5, None, "benchmarks/crossover.py"),
 )
 
 
