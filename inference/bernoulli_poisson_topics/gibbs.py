@@ -21,7 +21,6 @@ from labelzoo.inference.bernoulli_poisson_topics.arrivals import (
     row_exposure,
     topics_step,
 )
-from labelzoo.inference.bernoulli_poisson_topics.em_data import without_missing
 from labelzoo.inference.bernoulli_poisson_topics.row_scale import (
     ROW_SCALE_UPDATE,
     row_scale_step,
@@ -44,15 +43,13 @@ from labelzoo.inference.bernoulli_poisson_topics.starts_mcmc import (
     log_likelihood_stat,
     log_rates,
     place_sites,
-    refuse_many,
+    run_sampler,
     start_sites,
-    switch,
 )
 from labelzoo.inference.draw_memory import MAX_BYTES
 from labelzoo.inference.engine import Engine, EngineResult
 from labelzoo.inference.kernel import SweepKernel
-from labelzoo.inference.reference.sites import random_sites
-from labelzoo.inference.run_mcmc import MCMC_OPTIONS, run_mcmc
+from labelzoo.inference.run_mcmc import MCMC_OPTIONS
 from labelzoo.models.spec import ModelSpec
 
 AVERAGING = 0.5
@@ -203,13 +200,17 @@ def run(
     ValueError
         If an option is out of range.
     """
-    inputs = without_missing(inputs) if switch("positives_only", positives_only) else inputs
     wants_row_scale(row_scale, inputs)
-    keep = switch("keep_embedding", keep_embedding)
-    refuse_many(inputs, keep, max_bytes, options)
-    kernel = build_kernel(spec, row_scale, keep)
-    result = run_mcmc(kernel, inputs, rng_key=rng_key, progress=progress, stats=("stats",), **options)
-    return result._replace(attrs={**result.attrs, "random_sites": random_sites(result.draws)})
+    return run_sampler(
+        lambda keep: build_kernel(spec, row_scale, keep),
+        inputs,
+        rng_key=rng_key,
+        progress=progress,
+        positives_only=positives_only,
+        keep_embedding=keep_embedding,
+        max_bytes=max_bytes,
+        options=options,
+    )
 
 
 GIBBS = Engine(

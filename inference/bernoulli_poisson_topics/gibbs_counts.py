@@ -27,7 +27,6 @@ from labelzoo.inference.bernoulli_poisson_topics.counts import (
     topics_given_counts,
     weights_natural,
 )
-from labelzoo.inference.bernoulli_poisson_topics.em_data import without_missing
 from labelzoo.inference.bernoulli_poisson_topics.starts_mcmc import (
     TOPIC_OPTIONS,
     Array,
@@ -40,17 +39,15 @@ from labelzoo.inference.bernoulli_poisson_topics.starts_mcmc import (
     log_likelihood_stat,
     place_sites,
     precision_of,
-    refuse_many,
+    run_sampler,
     start_sites,
-    switch,
 )
 from labelzoo.inference.draw_memory import MAX_BYTES
 from labelzoo.inference.engine import Engine, EngineResult
 from labelzoo.inference.gamma_draws import blocked_log_gamma
 from labelzoo.inference.kernel import SweepKernel
 from labelzoo.inference.linalg import draw_gaussian_natural
-from labelzoo.inference.reference.sites import random_sites
-from labelzoo.inference.run_mcmc import MCMC_OPTIONS, run_mcmc
+from labelzoo.inference.run_mcmc import MCMC_OPTIONS
 from labelzoo.models.spec import ModelSpec
 
 
@@ -140,12 +137,16 @@ def run(
     ValueError
         If an option is out of range.
     """
-    inputs = without_missing(inputs) if switch("positives_only", positives_only) else inputs
-    keep = switch("keep_embedding", keep_embedding)
-    refuse_many(inputs, keep, max_bytes, options)
-    kernel = build_kernel(spec, keep)
-    result = run_mcmc(kernel, inputs, rng_key=rng_key, progress=progress, stats=("stats",), **options)
-    return result._replace(attrs={**result.attrs, "random_sites": random_sites(result.draws)})
+    return run_sampler(
+        lambda keep: build_kernel(spec, keep),
+        inputs,
+        rng_key=rng_key,
+        progress=progress,
+        positives_only=positives_only,
+        keep_embedding=keep_embedding,
+        max_bytes=max_bytes,
+        options=options,
+    )
 
 
 GIBBS_COUNTS = Engine(

@@ -1,6 +1,6 @@
 """What both Gibbs samplers of Bernoulli-Poisson topics share: starts, logs of a state, what is kept of it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -8,8 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import Gamma
 
+from labelzoo.inference.bernoulli_poisson_topics.em_data import without_missing
 from labelzoo.inference.draw_memory import MAX_BYTES, refuse_many_draws
+from labelzoo.inference.engine import EngineResult
 from labelzoo.inference.gamma_draws import blocked_log_gamma
+from labelzoo.inference.kernel import SweepKernel
+from labelzoo.inference.reference.sites import random_sites
+from labelzoo.inference.run_mcmc import run_mcmc
 from labelzoo.inference.update import Mutant, Update
 from labelzoo.models.label_cells import Cells
 
@@ -151,12 +156,43 @@ def switch(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def run_sampler(
+    build: Callable[[bool], SweepKernel],
+    inputs: Inputs,
+    *,
+    rng_key: Any,
+    progress: bool,
+    positives_only: Any,
+    keep_embedding: Any,
+    max_bytes: Any,
+    options: Mapping[str, Any],
+) -> EngineResult:
+    """Run the kernel ``build(keep_embedding)``; what both samplers do with `TOPIC_OPTIONS`.
+
+    Parameters
+    ----------
+    options : mapping
+        Those of `run_mcmc.run_mcmc`.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range, or the kept draws would pass `max_bytes`.
+    """
+    keep = switch("keep_embedding", keep_embedding)
+    read = without_missing(inputs) if switch("positives_only", positives_only) else dict(inputs)
+    refuse_many(read, keep, max_bytes, options)
+    result = run_mcmc(build(keep), read, rng_key=rng_key, progress=progress, stats=("stats",), **options)
+    return result._replace(attrs={**result.attrs, "random_sites": random_sites(result.draws)})
+
+
 def refuse_many(inputs: Inputs, keep_embedding: bool, max_bytes: Any, options: Mapping[str, Any]) -> None:
     """Refuse a run whose kept draws would pass `max_bytes`, with what makes it smaller.
 
     Raises
     ------
     ValueError
+        Naming the bytes, the largest site and the options that save some.
     """
     (n, d), k = inputs["X"].shape, inputs["num_topics"]
     shapes: dict[str, tuple[int, ...]] = {
