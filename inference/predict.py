@@ -224,6 +224,20 @@ def predict_topk(
     return TopK(labels, scores, num_labels)
 
 
+def label_law(tree: xr.DataTree, data: Any) -> Any:
+    """Return the Gaussian law of the labels of new rows, a `labelzoo.acquisition.label_law.LabelLaw`.
+
+    Raises
+    ------
+    ValueError
+        If the model has none, or the features are not those of the posterior.
+    """
+    spec = registry.get(str(tree.attrs["model"])).spec
+    if spec.label_law is None:
+        raise ValueError(f"model {spec.name!r} has no Gaussian law of a row's labels (ModelSpec.label_law)")
+    return spec.label_law(point_draws(tree), features_of(tree, data), constants_of(tree))
+
+
 class _Constants:
     """What a prediction program is compiled for, compared by content."""
 
