@@ -137,7 +137,7 @@ def functionals(draw: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str,
     density of the cells' Student t law, nats.
     """
     y, cells = draw["y_unobserved"], inputs["cell_label"].shape[0]
-    keep = np.unique(np.linspace(0, cells - 1, min(MAX_FUNCTIONALS, cells)).astype(int)) if cells else []
+    evenly = np.linspace(0, max(cells - 1, 0), min(MAX_FUNCTIONALS, cells)).round()
     labels = inputs["projection"].shape[1]
     counts = np.bincount(np.asarray(inputs["cell_label"]), minlength=labels)
     sums = jnp.zeros(labels).at[inputs["cell_label"]].add(y)
@@ -145,7 +145,7 @@ def functionals(draw: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str,
     shape, rate = inputs["precision_shape"], inputs["precision_rate"]
     law = dist.StudentT(2.0 * shape, 0.0, jnp.sqrt(rate / shape))
     return {
-        "y_unobserved": y[np.asarray(keep, int)],
+        "y_unobserved": y[np.unique(evenly.astype(int))],
         "label_mean": sums / np.maximum(counts, 1),
         "log_regression": log_regression(T, inputs["cholesky"]),
         "log_prior": law.log_prob(y).sum(),

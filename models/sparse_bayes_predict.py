@@ -24,8 +24,8 @@ Array = Any
 
 EDGE = 0.05
 """Values this far inside [0, 1] are probabilities as they are; beyond, tails that never reach 0 or 1."""
-TINY = 1e-12
-"""Probabilities stay this far from 0 and 1 when draws are spread about them."""
+LOWEST, HIGHEST = 1e-300, 1 - 1e-15
+"""Range of a mean about which draws are spread: the order of labels holds up to means of about 2.5."""
 
 
 def soft_clip(value: Array, xp: Any = np) -> Array:
@@ -147,7 +147,7 @@ def spread(mean: Array, variance: Array, z: Array) -> Array:
     p = Phi(a + b z) with z (sample, row, labels) of mean 0 and variance 1: b from the variance by
     `probit_slope`, then a by Newton's method so that the mean of these very draws is right.
     """
-    mean = np.clip(mean, TINY, 1 - TINY)
+    mean = np.clip(mean, LOWEST, HIGHEST)
     b = probit_slope(mean, variance)
     a = ndtri(mean) * np.sqrt(1 + b**2)
     low, high = a - 1.0 - 4.0 * b, a + 1.0 + 4.0 * b

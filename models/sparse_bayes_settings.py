@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from labelzoo.models.gp_kernel import median_squared_distance, squared_distances
-from labelzoo.models.sparse_bayes_kernel import GraphKernel
+from labelzoo.models.sparse_bayes_kernel import GraphKernel, kernel_factor
 from labelzoo.models.spec import MAX_DENSE_BYTES, refuse_missing_features
 
 Array = Any
@@ -168,6 +168,8 @@ def choose(
     median = median_squared_distance(mapped) if kernel.kind == "rbf" else 1.0
     if kernel.kind == "rbf":
         kernel = kernel._replace(length2=median * (1.0 if given is None else float(given)))
+    if kernel.kind == "callable":  # refused here, where the reason can be said
+        kernel_factor(kernel.of_mapped(mapped, mapped), kernel.name)
     complete = np.flatnonzero(observed.all(axis=1))
     if settings["hyperparameters"] == "fixed" or len(complete) < FEWEST_ROWS:
         kernel, noise, scale, rule = (*_fixed(kernel, mapped, Y, observed, len(projection)), "fixed")

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -31,16 +32,24 @@ class Ascent(NamedTuple):
     last: Any
 
 
-def climb(step: Callable[[Any], Any], sweeps: int, tolerance: float | None) -> tuple[Ascent, bool]:
-    """Make sweeps one by one; return the ascent and whether the bound rose by less than the tolerance."""
+def climb(step_of: Callable[[int], Any], sweeps: int, tolerance: float | None) -> tuple[Ascent, bool]:
+    """Make all sweeps, or one by one until the bound rises by less than the tolerance; and whether it did.
+
+    ``step_of(count)(last)`` makes `count` sweeps from where `last` ended.
+    """
+    if tolerance is None:
+        last = step_of(sweeps)(None)
+        bound = np.full(sweeps, np.nan) if last.bound is None else last.bound
+        return Ascent(last.precision, bound, last), True
+    step = step_of(1)
     bounds: list[float] = []
-    last: Any = None
+    last = None
     for _ in range(sweeps):
         last = step(last)
         bounds.append(float(last.bound[-1]) if last.bound is not None and len(last.bound) else np.nan)
-        if tolerance is not None and len(bounds) > 1 and abs(bounds[-1] - bounds[-2]) < tolerance:
+        if len(bounds) > 1 and abs(bounds[-1] - bounds[-2]) < tolerance:
             return Ascent(last.precision, np.array(bounds), last), True
-    return Ascent(last.precision, np.array(bounds), last), tolerance is None
+    return Ascent(last.precision, np.array(bounds), last), False
 
 
 def prior_of(inputs: Mapping[str, Any]) -> dict[str, float]:
@@ -73,9 +82,9 @@ def bml_cs_step(inputs: Mapping[str, Any], count: int = 1) -> Callable[[Any], An
     def step(last: Any) -> Any:
         start = None if last is None else last.precision
         compressed = None if last is None else last.compressed_mean
-        return mean_field(
-            F, *labels_of(inputs), sweeps=count, start=start, compressed_start=compressed, **noise, **prior
-        )
+        projection, Y, observed = labels_of(inputs)
+        options = {"start": start, "compressed_start": compressed, **noise, **prior}
+        return mean_field(F, projection, Y, observed, sweeps=count, **options)
 
     return step
 
@@ -127,7 +136,7 @@ def _engine(name: str, step_of: Any, draws_of: Any, description: str) -> Engine:
         if progress:
             Console(stderr=True, highlight=False).print(f"{name}: {most} sweeps over {cells} labels")
         rng = np.random.default_rng(np.asarray(jax.random.key_data(rng_key)).ravel())
-        return _result(inputs, step_of(inputs), draws_of, count, most, tolerance, rng, begin)
+        return _result(inputs, partial(step_of, inputs), draws_of, count, most, tolerance, rng, begin)
 
     return Engine(
         name,
@@ -142,7 +151,7 @@ def _engine(name: str, step_of: Any, draws_of: Any, description: str) -> Engine:
 
 def _result(
     inputs: Mapping[str, Any],
-    step: Callable[[Any], Any],
+    step_of: Callable[[int], Any],
     draws_of: Callable[..., Array],
     count: int,
     most: int,
@@ -155,7 +164,7 @@ def _result(
         empty = {name: np.zeros((1, count, 0)) for name in ("y_unobserved", "precision")}
         seconds = time.perf_counter() - begin
         return EngineResult(empty, run_seconds=seconds, converged=True, message=NO_CELLS)
-    ascent, settled = climb(step, most, tolerance)
+    ascent, settled = climb(step_of, most, tolerance)
     y = draws_of(ascent.last, inputs, count, rng)
     shape = float(inputs["precision_shape"]) + 0.5
     precision = rng.gamma(shape, ascent.precision / shape, (count, cells))
