@@ -251,7 +251,13 @@ def table(found: dict[str, Any], unit: str, step: int) -> str:
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for method, means in found["means"].items():
-        values = [means["all"][0], means["all"][at], means["all"][-1], means["hidden"][at], means["hidden"][-1]]
+        values = [
+            means["all"][0],
+            means["all"][at],
+            means["all"][-1],
+            means["hidden"][at],
+            means["hidden"][-1],
+        ]
         lines.append(f"| {method} | " + " | ".join(f"{value:.3f}" for value in values) + " |")
     lines += ["", "| paired, halfway | F | hidden F |", "| --- | --- | --- |"]
     for pair, keys in found["paired"].items():
@@ -267,7 +273,9 @@ def table(found: dict[str, Any], unit: str, step: int) -> str:
 def picture(found: dict[str, Any], path: Path, unit: str, step: int) -> None:
     """Draw the mean F-scores over rounds."""
     figure, panels = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
-    for panel, key, title in zip(panels, ("all", "hidden"), ("all labels", "labels still hidden"), strict=True):
+    for panel, key, title in zip(
+        panels, ("all", "hidden"), ("all labels", "labels still hidden"), strict=True
+    ):
         for method, means in found["means"].items():
             x = step * np.arange(len(means[key]))
             panel.plot(x, means[key], color=COLOURS[method], label=method)

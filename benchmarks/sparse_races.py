@@ -112,7 +112,9 @@ def chosen_kernel(
     if rule != "evidence":
         settings = {**GP_SETTINGS, "hyperparameters": rule}
         found = choose_hyperparameters(plain, X, Y, np.ones(Y.shape, bool), settings).kernel
-        held = fit_hyperparameters(T, K=found.of_mapped(X, X) + found.noise_ratio * np.eye(len(T)), noise=1e-9)
+        held = fit_hyperparameters(
+            T, K=found.of_mapped(X, X) + found.noise_ratio * np.eye(len(T)), noise=1e-9
+        )
         return found, held.scale, held.scale * found.noise_ratio
     if plain.is_cosine:
         best = fit_hyperparameters(T, K=plain.of_mapped(X, X))
@@ -246,7 +248,8 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
     pairs += [("miml", "uncertainty"), ("miml_test", "ivr_test")]
     for predictor in PREDICTORS:
         ends = {
-            c: _mean([run["curves"][c][-1][predictor] for run in runs if c in run["curves"]]) for c in CHOOSERS
+            c: _mean([run["curves"][c][-1][predictor] for run in runs if c in run["curves"]])
+            for c in CHOOSERS
         }
         told = {}
         for one, other in pairs:

@@ -37,8 +37,7 @@ precision_shape, precision_rate : a0 and b0 of the labels' precisions. The publi
 hyperparameters : evidence (of the rows that have all labels; fewer than `FEWEST_ROWS` of them: fixed), fixed
     (noise = scale = half the mean square of a compressed label, length2 = median squared distance).
 noise, scale, length_factor : a number takes the place of what would be chosen: sigma2 + chi2, the factor of
-the
-    kernel, the squared length over the median squared distance.
+    the kernel, the squared length over the median squared distance.
 noise_share : sigma2 / (sigma2 + chi2); read only by bml_cs and where Z and W are explicit.
 new_rows : how new rows are predicted, one at a time: gibbs (a chain beside the draws), ml_oss or bml_cs (the
     fixed point of each new row at the mean of the training labels).
@@ -104,15 +103,13 @@ def graph_rows(data: Any, settings: Mapping[str, Any]) -> Array:
     if not len(labelled):
         raise ValueError(
             "data: no label is observed: the posterior is symmetric about 0, so every label of every row "
-            "would "
-            "be predicted as 0"
+            "would be predicted as 0"
         )
     rows = labelled if settings["mode"] == "inductive" else np.arange(data.num_rows)
     if len(rows) > MAX_ROWS:
         raise ValueError(
             f"data: sparse_bayes takes at most {MAX_ROWS} rows in its graph, got {len(rows)}: pass a subset "
-            f"of "
-            "rows" + (", or mode='inductive'" if len(labelled) <= MAX_ROWS else "")
+            "of rows" + (", or mode='inductive'" if len(labelled) <= MAX_ROWS else "")
         )
     size = 8 * len(rows) * max(data.num_features, data.num_labels)
     if size > MAX_DENSE_BYTES:

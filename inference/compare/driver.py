@@ -216,7 +216,7 @@ def _hidden_words(hidden: int, train: Any, seed: int) -> str:
         return ""
     before = train.num_rows * train.num_labels - train.num_missing_cells + hidden
     return (
-        f"The posterior is over unobserved labels, and the training rows had none to speak of: {hidden} of "
+        f"The posterior is over unobserved labels, and the training rows had none: {hidden} of "
         f"their "
         f"{before} observed labels ({hidden / before:.0%}, drawn with seed {seed}) were hidden from every "
         f"engine."

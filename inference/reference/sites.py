@@ -45,8 +45,7 @@ def find_sites(spec: ModelSpec, inputs: Mapping[str, Any]) -> Sites:
     if not latent:
         raise ValueError(
             f"model {spec.name!r}: the view 'summed' has no latent site with these data and settings, so "
-            f"that "
-            "there is nothing to sample"
+            "that there is nothing to sample"
         )
     discrete = [name for name, site in latent.items() if site["fn"].support.is_discrete]
     if discrete:
