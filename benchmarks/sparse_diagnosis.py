@@ -4,21 +4,21 @@
     python benchmarks/sparse_diagnosis.py --generalised [--runs 35] [--out FOLDER]
 
 Active diagnosis: 100 random rows are fully labelled, 30 others unlabelled; of each of these 30 labels are
-revealed one after another. After every label `ml_oss` is refitted for the row with what is revealed (a0 = b0 =
-1e-6, 20 sweeps, half as many measurements as labels, kernel by evidence on the 100 rows), and the next label is
+revealed one after another. After every label `ml_oss` is refitted for the row with what is revealed (a0 = b0
+= 1e-6, 20 sweeps, half as many measurements as labels, kernel by evidence on the 100 rows), and the next is
 
     mi, cond     that of the largest gain of mutual information, by either criterion (`label_gains`)
     uncertainty  that of the largest variance
     random       any
     mi_surrogate, uncertainty_surrogate
-                 the same two with E[alpha] = 1 in place of the fitted precisions: the Gaussian surrogate of the
-                 paper's section 4, which reads no labels (the labels are predicted with fitted precisions)
+                 the same two with E[alpha] = 1 in place of the fitted precisions: a Gaussian surrogate that
+                 reads no labels (the labels are predicted with fitted precisions)
     likely       that of the largest mean: not in the paper, the plain way to find positives
 
 A label counts as predicted where it is revealed and positive, or hidden and its mean is above 1/2. The score
-of a round is the F-score (2 TP / (2 TP + FP + FN), 0 where the row has positives and none is found) averaged
-over rows; the paper gives no threshold. ``hidden F`` leaves the revealed labels out, so that nothing is gained
-by having been told.
+of a round is the F-score, 2 TP / (2 TP + FP + FN), 1 where there is nothing to find and nothing is claimed,
+averaged over rows; the paper gives no threshold. ``hidden F`` leaves the revealed labels out, so that nothing
+is gained by having been told.
 
 Generalised: the rows are chosen too. Of 40 unlabelled rows 20 are taken one after another, 30 labels of each,
 by mutual information over rows and then `mi` over labels; by largest variance and largest variance; or at

@@ -1,11 +1,11 @@
 """Mutual information against other choosers on real data, after Vasisht et al. (2014), section 6.4.
 
-    python benchmarks/sparse_races.py [--data yeast,medical,enron,mediamill_small] [--splits 10] [--out FOLDER]
+    python benchmarks/sparse_races.py [--data yeast,medical,...] [--splits 10] [--out FOLDER]
 
 A split draws a third of the rows as the test set; the paper tests on whatever was not picked, which differs
-from chooser to chooser. 200 random rows of the pool are labelled; noise, scale and length of the kernel (rbf;
-cosine for sparse counts) come from the evidence on them and stay, ``--rule guarded`` takes the guarded rule of
-`label_gp`. Each chooser then takes 250 rows, all their labels at once:
+from chooser to chooser. 200 random rows of the pool are labelled; noise, scale and length of the kernel
+(rbf; cosine for sparse counts) come from the evidence on them and stay, ``--rule guarded`` takes the guarded
+rule of `label_gp`. Each chooser then takes 250 rows, all their labels at once:
 
     random
     uncertainty     largest variance of the Gaussian process given the rows so far
@@ -18,9 +18,9 @@ cosine for sparse counts) come from the evidence on them and stay, ``--rule guar
 
 After every 50 rows the test rows are predicted by ``ml_oss`` (a0 = b0 = 1e-6, 20 sweeps, half as many
 measurements as labels), by ``plain_gp`` (the same kernel on all labels, no projection, no sparsity) and by
-``logistic``, one-vs-rest logistic regression (C = 1). The score is the mean of P@1, P@2 and P@3. The table has
-its mean over the checkpoints after the start, less that of ``random`` in the same split, in points, with 95 %
-intervals corrected for overlapping splits (Nadeau and Bengio 2003), not for the number of comparisons.
+``logistic``, one-vs-rest logistic regression (C = 1). The score is the mean of P@1, P@2 and P@3. The table
+has its mean over the checkpoints after the start, less that of ``random`` in the same split, in points, with
+95 % intervals corrected for overlapping splits (Nadeau and Bengio 2003), not for the number of comparisons.
 
 Every split is kept in --out as it ends; an interrupted command goes on there. Data are read from
 LABELZOO_DATA (default ../shared/data).
