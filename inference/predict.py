@@ -293,12 +293,17 @@ def _joint_blocks(
 
     Draws row by row would lose their dependence: ``each`` takes all rows at once.
     """
-    predict = registry.get(str(tree.attrs["model"])).spec.predict_draws
+    spec = registry.get(str(tree.attrs["model"])).spec
+    predict, moments = spec.predict_draws, spec.predict_moments
     assert predict is not None
     rng = np.random.default_rng([max(int(tree.attrs["seed"]), 0), 1])
     size = X.shape[0] if kind == "each" else row_batch
     for start in range(0, X.shape[0], size):
-        probs = predict(draws, X[start : start + size], constants_of(tree), rng)
+        rows = X[start : start + size]
+        if kind == "moments" and moments is not None:
+            yield start, np.stack(moments(draws, rows, constants_of(tree), rng))
+            continue
+        probs = predict(draws, rows, constants_of(tree), rng)
         yield start, probs if kind == "each" else np.stack([probs.mean(axis=0), probs.std(axis=0)])
 
 

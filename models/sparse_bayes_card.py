@@ -11,7 +11,7 @@ from labelzoo.data import LabelData
 from labelzoo.models.sparse_bayes import augmented, filled, log_regression, precisions, summed
 from labelzoo.models.sparse_bayes_kernel import KINDS, GraphKernel, graph_kernel, kernel_factor
 from labelzoo.models.sparse_bayes_law import label_law
-from labelzoo.models.sparse_bayes_predict import kernel_of, predict, predict_draws
+from labelzoo.models.sparse_bayes_predict import kernel_of, predict, predict_draws, predict_moments
 from labelzoo.models.sparse_bayes_settings import (
     SETTINGS,
     Chosen,
@@ -178,6 +178,7 @@ spec = ModelSpec(
     views={"summed": summed, "precisions": precisions, "augmented": augmented},
     predict=predict,
     predict_draws=predict_draws,
+    predict_moments=predict_moments,
     label_law=label_law,
     prepare=prepare,
     constants=constants,

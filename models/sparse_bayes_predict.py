@@ -27,6 +27,9 @@ EDGE = 0.05
 LOWEST, HIGHEST = 1e-300, 1 - 1e-15
 """Range of a mean about which draws are spread: the order of labels holds up to means of about 2.5."""
 
+LARGEST_SHARE = 0.98
+"""Part of p (1 - p) that the variance of a probability may be; as in `probit_slope`."""
+
 
 def soft_clip(value: Array, xp: Any = np) -> Array:
     """Return the value in [e, 1 - e], e = `EDGE`; e exp((value - e) / e) and its mirror beyond.
@@ -120,6 +123,25 @@ def predict_draws(draws: Mapping[str, Any], X_new: Array, constants: Mapping[str
     quantiles = ndtri((np.arange(len(y)) + 0.5) / len(y))
     z = rng.permuted(np.broadcast_to(quantiles[:, None], (len(y), mean.size)), axis=0)
     return spread(soft_clip(mean), variance, z.reshape(len(y), *mean.shape))
+
+
+def predict_moments(
+    draws: Mapping[str, Any], X_new: Array, constants: Mapping[str, Any], rng: Any
+) -> tuple[Array, Array]:
+    """Return mean and sd over draws of `predict_draws`, (row, labels) each, without making the draws.
+
+    The mean is exact; the sd is that of Phi(a + b z) with z normal, which the draws have up to their number.
+    """
+    y = np.asarray(draws["y_unobserved"], float)
+    cross, own = cross_and_own(constants, X_new)
+    if constants["new_rows"] == "gibbs":
+        mean, values = chain(y, cross, own, constants, rng)
+        variance = values.var(axis=0)
+    else:
+        T = completed(constants, y.mean(axis=0)) @ constants["projection"].T
+        mean, variance = fixed_point(T, cross, own, constants)
+    prob = np.clip(soft_clip(mean), LOWEST, HIGHEST)
+    return prob, np.sqrt(np.minimum(variance, LARGEST_SHARE * prob * (1.0 - prob)))
 
 
 def fixed_point(T: Array, cross: Array, own: Array, constants: Mapping[str, Any]) -> tuple[Array, Array]:

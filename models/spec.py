@@ -176,6 +176,9 @@ class ModelSpec:
         rows have latent variables of their own (a Gaussian process): `draws` maps site names to all draws,
         `X_new` is dense or csr, `rng` a NumPy generator; joint over the rows of one call. None: `predict`,
         draw by draw.
+    predict_moments : callable or None
+        ``predict_moments(draws, X_new, constants, rng) -> (mean, sd)`` over draws of what `predict_draws` gives,
+        each (row, labels), where they are had without the draws. None: of `predict_draws`.
     label_law : callable or None
         ``label_law(draws, X_new, constants) -> LabelLaw`` of `labelzoo.acquisition.label_law`: the Gaussian
         law of each new row's labels given the training rows, where the model has one; acquisition of single
@@ -212,6 +215,7 @@ class ModelSpec:
     no_simulate: str = ""
     draw_labels: Callable[..., Any] | None = None
     predict_draws: Callable[..., Any] | None = None
+    predict_moments: Callable[..., Any] | None = None
     label_law: Callable[..., Any] | None = None
     tiny: Mapping[str, int] = field(default_factory=dict)
     default: Mapping[str, int] = field(default_factory=dict)

@@ -269,3 +269,17 @@ def test_registered_with_its_engines() -> None:
     entry = registry.get("sparse_bayes")
     assert set(entry.engines) == {"nuts", "svi", "ml_oss", "bml_cs", "gibbs"}
     assert len(entry.updates) == 5
+
+
+@pytest.mark.parametrize("engine", ["ml_oss", "bml_cs", "gibbs"])
+def test_moments_are_those_of_the_draws(engine: str) -> None:
+    rng = np.random.default_rng(5)
+    X, Y = rng.standard_normal((24, 3)), (rng.random((24, 4)) < 0.4).astype(float)
+    Y[3, 1] = Y[5, 0] = np.nan
+    options = {"num_warmup": 50, "num_chains": 1, "num_samples": 300} if engine == "gibbs" else {}
+    tree = fit("sparse_bayes", LabelData.from_arrays(X, Y), engine, seed=1, **options)
+    new = rng.standard_normal((9, 3))
+    mean, sd = mean_prob(tree, new, with_sd=True)
+    draws = label_prob(tree, new).values.reshape(-1, 9, 4)
+    np.testing.assert_allclose(mean, draws.mean(axis=0), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(sd, draws.std(axis=0), rtol=0.15, atol=0.01)
