@@ -281,7 +281,7 @@ def picture(found: dict[str, Any], path: Path, unit: str, step: int) -> None:
             panel.plot(x, means[key], color=COLOURS[method], label=method)
         panel.set(xlabel=unit, ylabel="mean F-score", title=title)
         panel.grid(alpha=0.3)
-    panels[1].legend(frameon=False, loc="upper left")
+    panels[1].legend(frameon=False, loc="upper left", fontsize=8)
     figure.savefig(path, dpi=120)
     plt.close(figure)
 
