@@ -177,8 +177,8 @@ class ModelSpec:
         `X_new` is dense or csr, `rng` a NumPy generator; joint over the rows of one call. None: `predict`,
         draw by draw.
     predict_moments : callable or None
-        ``predict_moments(draws, X_new, constants, rng) -> (mean, sd)`` over draws of what `predict_draws` gives,
-        each (row, labels), where they are had without the draws. None: of `predict_draws`.
+        ``predict_moments(draws, X_new, constants, rng) -> (mean, sd)`` over draws of what `predict_draws`
+        gives, each (row, labels), where they are had without the draws. None: of `predict_draws`.
     label_law : callable or None
         ``label_law(draws, X_new, constants) -> LabelLaw`` of `labelzoo.acquisition.label_law`: the Gaussian
         law of each new row's labels given the training rows, where the model has one; acquisition of single
