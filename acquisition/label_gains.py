@@ -247,7 +247,14 @@ def limit_keys(projection: Any, v: Any, revealed: Any = (), criterion: str = "mi
     order, constant : ndarray (labels,)
         NaN for the revealed.
     """
-    Phi, v = np.asarray(projection, float), float(v)
+    Phi = np.asarray(projection, float)
+    if isinstance(v, bool) or not isinstance(v, int | float | np.number):
+        raise ValueError(f"v must be a finite number above 0, got {v!r}")
+    v, largest = float(v), float(np.abs(Phi).max(initial=0.0))
+    if np.isfinite(largest) and largest > 0 and not 1e-100 <= largest <= 1e100:
+        raise ValueError(
+            f"projection: its largest number, {largest:g}, has a square beyond what a number holds"
+        )
     if Phi.ndim != 2 or not np.isfinite(Phi).all():
         raise ValueError(f"projection must be finite numbers (measurement, labels), got shape {Phi.shape}")
     if not (np.isfinite(v) and v > 0):

@@ -176,7 +176,9 @@ def greedy_mutual_information(
 def greedy_entropy(C: Any, seeds: Any, picks: Any, *, candidates: Any = None) -> Picks:
     """Pick rows one after another, each of the largest var(x | A): R (seeds + picks) flops a pick.
 
-    Parameters and errors are those of `greedy_mutual_information`. ``values`` are entropies of A in nats.
+    Parameters and errors are those of `greedy_mutual_information`, but that a `C` that is not positive
+    definite is noticed only at the rows in A: no matrix of the rest is factored. ``values`` are entropies of
+    A in nats.
     """
     matrix, seeds, rest, allowed = read_ground(C, seeds, candidates)
     picks = check_batch(picks, int(allowed.sum()))

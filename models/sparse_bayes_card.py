@@ -87,7 +87,7 @@ def _graph(
         "observed": observed,
         "cell_row": cell_row,
         "cell_label": cell_label,
-        "cholesky": np.linalg.cholesky(C),
+        "cholesky": _cholesky(C, kernel.name, chosen),
         "factor": factor,
         "sigma2": settings["noise_share"] * chosen.noise,
         "chi2": (1.0 - settings["noise_share"]) * chosen.noise,
@@ -103,6 +103,17 @@ def _graph(
         "feature_scale": kernel.feature_scale,
         "length2": float(kernel.length2),
     }
+
+
+def _cholesky(C: Array, name: str, chosen: Chosen) -> Array:
+    try:
+        return np.linalg.cholesky(C)
+    except np.linalg.LinAlgError:
+        least = float(np.linalg.eigvalsh(C)[0]) if np.isfinite(C).all() else float("nan")
+        raise ValueError(
+            f"scale x kernel + noise is not positive definite: smallest eigenvalue {least:.3g} with kernel "
+            f"{name!r}, scale={chosen.scale:.3g}, noise={chosen.noise:.3g}; the noise is too small"
+        ) from None
 
 
 CONSTANTS = (
@@ -189,6 +200,11 @@ spec = ModelSpec(
         "cell_row": ("cell",),
         "cell_label": ("cell",),
         "projection": ("measurement", "labels"),
+        "Y": ("graph", "labels"),
+        "observed": ("graph", "labels"),
+        "cholesky": ("graph", "graph_bis"),
+        "mapped": ("graph", "feature"),
+        "graph_row": ("graph",),
         "center": ("feature",),
         "feature_scale": ("feature",),
         "weights": ("component", "measurement"),

@@ -70,7 +70,8 @@ def find_kernel(name: Any) -> Callable[[Array, Array], Array]:
     if not colon:
         names = ", ".join(("auto", *KINDS[:3], *sorted(_registered)))
         raise ValueError(
-            f"kernel must be one of {names}, package.module:function or path/file.py:function, got {name!r}"
+            f"kernel must be one of {names}, package.module:function or path/file.py:function, got {name!r}; "
+            "labelzoo.models.sparse_bayes_kernel.register_kernel gives a function a name, in every process"
         )
     function = getattr(_module(place, name), attribute, None)
     if not callable(function):
@@ -79,6 +80,8 @@ def find_kernel(name: Any) -> Callable[[Array, Array], Array]:
 
 
 def _module(place: str, name: str) -> Any:
+    if place.endswith(".py") and not Path(place).is_file():
+        raise ValueError(f"kernel {name!r}: there is no file {place!r}; put the one used in the fit there")
     try:
         if not place.endswith(".py"):
             return importlib.import_module(place)
@@ -146,9 +149,10 @@ class GraphKernel(NamedTuple):
 
 
 def _called(name: str, A: Array, B: Array) -> Array:
+    function = find_kernel(name)
     try:
-        K = np.asarray(find_kernel(name)(A, B), float)
-    except Exception as error:
+        K = np.asarray(function(A, B), float)
+    except (Exception, SystemExit) as error:
         raise ValueError(f"kernel {name!r} raised {type(error).__name__}: {error}") from error
     if K.shape != (A.shape[0], B.shape[0]):
         raise ValueError(f"kernel {name!r} gave shape {K.shape} for {A.shape[0]} and {B.shape[0]} rows")

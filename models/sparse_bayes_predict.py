@@ -27,6 +27,8 @@ EDGE = 0.05
 LOWEST, HIGHEST = 1e-300, 1 - 1e-15
 """Range of a mean about which draws are spread: the order of labels holds up to means of about 2.5."""
 
+CHECKED = 20
+"""Training rows at which a user's kernel is compared with the fit."""
 LARGEST_SHARE = 0.98
 """Part of p (1 - p) that the variance of a probability may be; as in `probit_slope`."""
 
@@ -53,10 +55,27 @@ def kernel_of(constants: Mapping[str, Any]) -> GraphKernel:
 def cross_and_own(constants: Mapping[str, Any], X_new: Array) -> tuple[Array, Array]:
     """Return scale K between training and new rows (obs, row), and scale k(x, x) + noise (row,)."""
     kernel = kernel_of(constants)
+    if kernel.kind == "callable":
+        _refuse_other_kernel(kernel, constants)
     mapped = kernel.mapped(X_new)
     scale = float(constants["fitted_scale"])
     cross = scale * kernel.of_mapped(constants["mapped"], mapped)
     return cross, scale * kernel.diagonal(mapped) + float(constants["fitted_noise"])
+
+
+def _refuse_other_kernel(kernel: GraphKernel, constants: Mapping[str, Any]) -> None:
+    """Refuse a function that no longer gives, at some training rows, what it gave in the fit."""
+    some = np.unique(np.linspace(0, len(constants["mapped"]) - 1, CHECKED).round().astype(int))
+    rows, root = constants["mapped"][some], np.asarray(constants["cholesky"])[some]
+    now = float(constants["fitted_scale"]) * kernel.of_mapped(rows, rows)
+    now = now + float(constants["fitted_noise"]) * np.eye(len(some))
+    before = root @ root.T
+    gap, size = float(np.abs(now - before).max()), float(np.abs(before).max())
+    if not gap <= 1e-6 * size:
+        raise ValueError(
+            f"kernel {kernel.name!r} is not the function of the fit: at {len(some)} training rows the "
+            f"covariance differs by {gap:.3g} of {size:.3g}"
+        )
 
 
 def completed(constants: Mapping[str, Any], y_unobserved: Array) -> Array:

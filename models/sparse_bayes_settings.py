@@ -53,6 +53,12 @@ FEWEST_ROWS = 5
 """Rows with all labels that the evidence needs."""
 
 
+LEAST, MOST = 1e-100, 1e100
+"""Range of positive settings: their products must be numbers as well."""
+MOST_MEASUREMENTS = 4
+"""Measurements a label: with as many as labels nothing is lost, more only cost time."""
+
+
 def check_settings(settings: Mapping[str, Any]) -> None:
     """Refuse settings out of range.
 
@@ -66,10 +72,12 @@ def check_settings(settings: Mapping[str, Any]) -> None:
             raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {settings[name]!r}")
     for name in ("precision_shape", "precision_rate"):
         if not _positive(settings[name]):
-            raise ValueError(f"{name} must be a positive finite number, got {settings[name]!r}")
+            raise ValueError(f"{name} must be a number between 1e-100 and 1e100, got {settings[name]!r}")
     for name in ("noise", "scale", "length_factor"):
         if settings[name] is not None and not _positive(settings[name]):
-            raise ValueError(f"{name} must be a positive finite number or None, got {settings[name]!r}")
+            raise ValueError(
+                f"{name} must be a number between 1e-100 and 1e100 or None, got {settings[name]!r}"
+            )
     if not (_positive(settings["noise_share"]) and settings["noise_share"] < 1):
         raise ValueError(f"noise_share must lie between 0 and 1, got {settings['noise_share']!r}")
     for name, least, none in (
@@ -87,7 +95,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
 
 def _positive(value: Any) -> bool:
     number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    return bool(number and np.isfinite(value) and value > 0)
+    return bool(number and 0 < value < np.inf and LEAST <= float(min(value, 1e308)) <= MOST)
 
 
 def graph_rows(data: Any, settings: Mapping[str, Any]) -> Array:
@@ -123,6 +131,11 @@ def graph_rows(data: Any, settings: Mapping[str, Any]) -> Array:
 def draw_projection(num_labels: int, settings: Mapping[str, Any]) -> Array:
     """Return Phi (measurement, labels), iid N(0, 1 / measurement)."""
     k = settings["num_measurements"] or -(-num_labels // 2)
+    if k > max(MOST_MEASUREMENTS * num_labels, 16):
+        raise ValueError(
+            f"num_measurements={k} for {num_labels} labels: with as many as labels nothing is lost, more "
+            f"only cost time; take at most {max(MOST_MEASUREMENTS * num_labels, 16)}"
+        )
     rng = np.random.default_rng(settings["projection_seed"])
     return rng.standard_normal((k, num_labels)) / np.sqrt(k)
 

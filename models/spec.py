@@ -30,6 +30,8 @@ ALLOWED_DIMS = frozenset(
         "feature_bis",
         "positive",
         "cell",
+        "graph",
+        "graph_bis",
     ]
 )
 """Names of event axes. ``label`` is not among them: a dim of that name breaks ``arviz.summary``."""

@@ -92,7 +92,12 @@ def log_evidence(T: Any, K: Any, scale: Any, noise: Any, slope: Any = None) -> E
     C[np.diag_indices(n)] += noise
     factor, failed = lapack.dpotrf(C, lower=1, overwrite_a=1)
     if failed:
-        raise ValueError("scale K + noise I is not positive definite: K is no kernel, or noise is too small")
+        whole = scale * K + noise * np.eye(n)
+        least = float(np.linalg.eigvalsh(whole)[0]) if np.isfinite(whole).all() else float("nan")
+        raise ValueError(
+            f"scale K + noise I is not positive definite at {n} rows: smallest eigenvalue {least:.3g} with "
+            f"scale={scale:.3g}, noise={noise:.3g}; K is no kernel, or noise is too small"
+        )
     A = lapack.dpotrs(factor, T, lower=1)[0]
     value = -0.5 * float((A * T).sum()) - k * float(np.log(np.diagonal(factor)).sum())
     value -= 0.5 * n * k * np.log(2 * np.pi)
