@@ -13,6 +13,7 @@ MODULES = (
     "labelzoo.acquisition.laplace",
     "labelzoo.acquisition.epig",
     "labelzoo.acquisition.mutual_information",
+    "labelzoo.acquisition.label_selection",
     "labelzoo.acquisition.information",
     "labelzoo.acquisition.batch_bald",
     "labelzoo.acquisition.diversity",

@@ -47,6 +47,8 @@ class Problem:
         Which labels of the pool rows are known already (queries of single labels).
     own_score : float (pool,) or (pool, labels)
         A score that the model itself gives.
+    label_law : LabelLaw
+        Gaussian law of each pool row's labels given the labelled rows, `labelzoo.acquisition.label_law`.
     costs : (pool,) or (labels,) or (pool, labels)
         What it costs to ask a row (row queries) or a label; scores are then taken per unit of cost, where the
         function chooses by its score alone.
@@ -66,6 +68,7 @@ class Problem:
     kernel: Any = None
     asked: Any = None
     own_score: Any = None
+    label_law: Any = None
     costs: Any = None
     seed: Any = 0
     _made: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -101,7 +104,9 @@ class Problem:
         for name in ("X_pool", "asked", "mean_probs"):
             if self.has(name):
                 return int(self.get(name).shape[0])
-        return int(self.get("probs").shape[1]) if self.has("probs") else None
+        if self.has("probs"):
+            return int(self.get("probs").shape[1])
+        return int(self.get("label_law").shape[0]) if self.has("label_law") else None
 
     def _mean_of_draws(self) -> Array:
         from labelzoo.acquisition.information import mean_prob
@@ -129,6 +134,7 @@ NEEDS: Mapping[str, str] = {
     "kernel": "a kernel with its noise ratio",
     "asked": "which labels of the pool rows are known",
     "own_score": "a score from the model itself",
+    "label_law": "the Gaussian law of each pool row's labels (a LabelLaw; models with a label_law have one)",
     "costs": "costs of rows or labels",
 }
 """What each field of a `Problem` is, for messages."""

@@ -135,7 +135,7 @@ def per_cost(scores: Array, costs: Array) -> Array:
     return scores / costs
 
 
-def check_batch(batch: int, pool: int) -> int:
+def check_batch(batch: Any, pool: int) -> int:
     """Return the batch size to use for a pool of `pool` rows."""
     if pool == 0:
         raise PoolExhausted("the pool is empty: there is nothing left to ask")

@@ -224,6 +224,20 @@ def predict_topk(
     return TopK(labels, scores, num_labels)
 
 
+def label_law(tree: xr.DataTree, data: Any) -> Any:
+    """Return the Gaussian law of the labels of new rows, a `labelzoo.acquisition.label_law.LabelLaw`.
+
+    Raises
+    ------
+    ValueError
+        If the model has none, or the features are not those of the posterior.
+    """
+    spec = registry.get(str(tree.attrs["model"])).spec
+    if spec.label_law is None:
+        raise ValueError(f"model {spec.name!r} has no Gaussian law of a row's labels (ModelSpec.label_law)")
+    return spec.label_law(point_draws(tree), features_of(tree, data), constants_of(tree))
+
+
 class _Constants:
     """What a prediction program is compiled for, compared by content."""
 
@@ -279,12 +293,17 @@ def _joint_blocks(
 
     Draws row by row would lose their dependence: ``each`` takes all rows at once.
     """
-    predict = registry.get(str(tree.attrs["model"])).spec.predict_draws
+    spec = registry.get(str(tree.attrs["model"])).spec
+    predict, moments = spec.predict_draws, spec.predict_moments
     assert predict is not None
     rng = np.random.default_rng([max(int(tree.attrs["seed"]), 0), 1])
     size = X.shape[0] if kind == "each" else row_batch
     for start in range(0, X.shape[0], size):
-        probs = predict(draws, X[start : start + size], constants_of(tree), rng)
+        rows = X[start : start + size]
+        if kind == "moments" and moments is not None:
+            yield start, np.stack(moments(draws, rows, constants_of(tree), rng))
+            continue
+        probs = predict(draws, rows, constants_of(tree), rng)
         yield start, probs if kind == "each" else np.stack([probs.mean(axis=0), probs.std(axis=0)])
 
 

@@ -29,6 +29,7 @@ ALLOWED_DIMS = frozenset(
         "topic_bis",
         "feature_bis",
         "positive",
+        "cell",
     ]
 )
 """Names of event axes. ``label`` is not among them: a dim of that name breaks ``arviz.summary``."""
@@ -175,6 +176,13 @@ class ModelSpec:
         rows have latent variables of their own (a Gaussian process): `draws` maps site names to all draws,
         `X_new` is dense or csr, `rng` a NumPy generator; joint over the rows of one call. None: `predict`,
         draw by draw.
+    predict_moments : callable or None
+        ``predict_moments(draws, X_new, constants, rng) -> (mean, sd)`` over draws of what `predict_draws` gives,
+        each (row, labels), where they are had without the draws. None: of `predict_draws`.
+    label_law : callable or None
+        ``label_law(draws, X_new, constants) -> LabelLaw`` of `labelzoo.acquisition.label_law`: the Gaussian
+        law of each new row's labels given the training rows, where the model has one; acquisition of single
+        labels by covariance reads it. Arguments as in `predict_draws`.
     tiny, default : mapping
         Sizes for checks and for examples.
     small_settings : mapping
@@ -186,6 +194,10 @@ class ModelSpec:
         ``refuse(data, settings)``: raises ValueError where a user's data and settings (those named by hand)
         make no sense together, though the program would run; asked by `labelzoo.fit` and `compare`, not by
         checks, whose simulated data may be that small.
+    for_comparison : callable or None
+        ``for_comparison(data, seed) -> LabelData``: what `labelzoo.compare` gives the engines in place of the
+        training rows, where the posterior is over unobserved labels and complete rows have none. None: the
+        training rows.
     paper, equations : str
         What is implemented, and where it stands.
     """
@@ -203,11 +215,14 @@ class ModelSpec:
     no_simulate: str = ""
     draw_labels: Callable[..., Any] | None = None
     predict_draws: Callable[..., Any] | None = None
+    predict_moments: Callable[..., Any] | None = None
+    label_law: Callable[..., Any] | None = None
     tiny: Mapping[str, int] = field(default_factory=dict)
     default: Mapping[str, int] = field(default_factory=dict)
     small_settings: Mapping[str, Any] = field(default_factory=dict)
     check_settings: Mapping[str, Any] = field(default_factory=dict)
     refuse: Callable[[Any, Mapping[str, Any]], None] | None = None
+    for_comparison: Callable[[Any, int], Any] | None = None
     paper: str = ""
     equations: str = ""
 

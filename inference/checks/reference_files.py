@@ -26,7 +26,7 @@ KEYS = ("model", "engine", "data", "data_hash", "settings", "seed", "diagnostics
 def tiny_data(spec: ModelSpec, seed: int, settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Simulate the tiny case of a model: the data and the settings it was simulated under.
 
-    Labels are fair coins where the model cannot simulate.
+    Labels are fair coins where the model cannot simulate, with some hidden by its ``for_comparison``.
 
     Parameters
     ----------
@@ -45,7 +45,8 @@ def tiny_data(spec: ModelSpec, seed: int, settings: Mapping[str, Any]) -> tuple[
         if not {"num_obs", "num_features", "num_labels"} <= set(spec.tiny):
             why = f": {spec.no_simulate}" if spec.no_simulate else ""
             raise ValueError(f"model {spec.name!r} does not simulate{why}; pass data")
-        return coin_labels(spec.tiny, seed), resolved
+        coins = coin_labels(spec.tiny, seed)
+        return coins if spec.for_comparison is None else spec.for_comparison(coins, seed), resolved
     data, _ = spec.simulate(jax.random.key(seed), dict(spec.tiny), **settings)
     return data, resolved
 

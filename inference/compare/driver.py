@@ -63,6 +63,8 @@ class Comparison:
         What the model says about its engines on data of these sizes; empty where it says nothing.
     settings : dict
         Those of the program as JSON can hold them; ``num_topics`` as the posteriors have it.
+    hidden : int
+        Observed training labels that the engines were not shown, see ``ModelSpec.for_comparison``.
     """
 
     table: pd.DataFrame
@@ -76,6 +78,7 @@ class Comparison:
     failures: dict[str, str] = field(default_factory=dict)
     advice: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
+    hidden: int = 0
 
     @property
     def refuted(self) -> bool:
@@ -91,6 +94,7 @@ class Comparison:
             "rows": self.train.num_rows,
             "test_rows": self.test.num_rows,
             "labels": self.train.num_labels,
+            "hidden_labels": self.hidden,
             "settings": self.settings,
             "advice": self.advice or None,
             "engines": [{"name": row.pop("engine"), **row} for row in rows],
@@ -123,7 +127,8 @@ def compare(
     ----------
     model : str or ModelSpec
     data : LabelData
-        Split into training and test rows by `seed`, unless `test` is given.
+        Split into training and test rows by `seed`, unless `test` is given. Where the card has a
+        ``for_comparison``, the engines get what it makes of the training rows.
     engines : sequence of str
         Default: all engines of the model.
     reference : str
@@ -149,6 +154,7 @@ def compare(
     chosen = list(engines) if engines is not None else list(entry.engines)
     found = {name: find_engine(entry, name) for name in chosen}
     train, held_out = _split(data, test, test_fraction, seed)
+    train, hidden = _for_comparison(spec, train, seed)
     if spec.refuse is not None:
         spec.refuse(train, settings)
     with jax.enable_x64(True):
@@ -190,10 +196,31 @@ def compare(
     table = pd.DataFrame(rows, columns=COLUMNS).astype(object)
     table = table.where(table.notna(), None)
     advice = "" if entry.advice is None else entry.advice(train, spec.resolve(settings))
+    advice = " ".join(filter(None, (advice, _hidden_words(hidden, train, seed))))
     return Comparison(
         table, trees, summaries, names, train, held_out, reference, spec.name, failures, advice,
-        _settings(spec.resolve(settings), trees),
+        _settings(spec.resolve(settings), trees), hidden,
     )  # fmt: skip
+
+
+def _for_comparison(spec: ModelSpec, train: Any, seed: int) -> tuple[Any, int]:
+    """Return the training rows as the engines get them, and how many observed labels that hides."""
+    if spec.for_comparison is None:
+        return train, 0
+    changed = spec.for_comparison(train, seed)
+    return changed, changed.num_missing_cells - train.num_missing_cells
+
+
+def _hidden_words(hidden: int, train: Any, seed: int) -> str:
+    if not hidden:
+        return ""
+    before = train.num_rows * train.num_labels - train.num_missing_cells + hidden
+    return (
+        f"The posterior is over unobserved labels, and the training rows had none: {hidden} of "
+        f"their "
+        f"{before} observed labels ({hidden / before:.0%}, drawn with seed {seed}) were hidden from every "
+        f"engine."
+    )
 
 
 def _settings(resolved: Mapping[str, Any], trees: Mapping[str, xr.DataTree]) -> dict[str, Any]:

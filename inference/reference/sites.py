@@ -43,7 +43,10 @@ def find_sites(spec: ModelSpec, inputs: Mapping[str, Any]) -> Sites:
     jax.eval_shape(run, jax.random.key(0))
     latent = {n: s for n, s in found.items() if s["type"] == "sample" and not s["is_observed"]}
     if not latent:
-        raise ValueError(f"model {spec.name!r}: the view 'summed' has no latent site")
+        raise ValueError(
+            f"model {spec.name!r}: the view 'summed' has no latent site with these data and settings, so "
+            "that there is nothing to sample"
+        )
     discrete = [name for name, site in latent.items() if site["fn"].support.is_discrete]
     if discrete:
         raise ValueError(

@@ -71,6 +71,8 @@ def ask_command(
         questions = make_questions(tree, data, table, acquire=acquire, seed=seed, inputs=names)
     questions.posterior.update(file=str(posterior), sha256=file_hash(posterior))
     refuse_existing(outputs, force)  # again: scores may have taken an hour
+    if not len(table):  # an early stop: a file without questions could not be answered
+        out = form = None
     if out is not None:
         save_questions(questions, out)
     if form is not None:
@@ -148,7 +150,11 @@ def ask_text(entry: Any, table: Any, out: Path | None, form: Path | None) -> str
     shown.index = range(1, len(shown) + 1)
     what = "rows" if entry.query == "row" else "single labels"
     lines = [f"{len(shown)} {what} to label next by {entry.name}; gain in {entry.units}"]
-    lines.append(shown.to_string(float_format=lambda value: f"{value:.4g}", justify="left"))
+    if len(shown):
+        lines.append(shown.to_string(float_format=lambda value: f"{value:.4g}", justify="left"))
+    stopped = table.attrs.get("report", {}).get("stopped")
+    lines += [] if stopped is None else [f"stopped: {stopped}"]
+    lines += [] if len(shown) else ["nothing was written"]
     lines += [f"wrote {path}" for path in (out, form) if path is not None]
     return "\n".join(lines)
 

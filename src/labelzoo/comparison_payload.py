@@ -65,6 +65,7 @@ def build_payload(
         "next": queries.rows,
         "next_summary": queries.summary,
         "advice": comparison.advice or None,
+        "hidden_labels": comparison.hidden,
         "notes": _notes(job, comparison, whole, queries),
         "command": job.command,
         "versions": _versions(comparison.trees),

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.spatial.distance import cdist
 
+from labelzoo.acquisition.catalogue import find
 from labelzoo.acquisition.mutual_information import ENTRIES, information, miml_with
 from labelzoo.acquisition.problem import Problem
 
@@ -97,12 +98,46 @@ def test_gains_are_submodular_and_the_information_of_everything_is_none() -> Non
     assert value[tuple(range(6))] == pytest.approx(0, abs=1e-12)
 
 
-def test_negative_gains_are_counted_and_the_batch_is_whole() -> None:
-    """With no targets the last picks take information away; their sum ends at 0."""
-    choice = MIML(make_problem(labelled=0, targets=0), 7)
-    assert sorted(choice.rows) == list(range(7))
-    assert choice.report["negative_gains"] == (choice.gains < 0).sum() > 0
-    assert choice.gains.sum() == pytest.approx(0, abs=1e-8)
+def test_it_stops_where_every_row_left_would_lower_the_information() -> None:
+    """With no targets the last picks take information away; without the stop their sum ends at 0."""
+    problem = make_problem(labelled=0, targets=0)
+    whole = miml_with(stop=False)(problem, 7)
+    assert sorted(whole.rows) == list(range(7))
+    assert whole.report["negative_gains"] == (whole.gains < 0).sum() > 0
+    assert whole.gains.sum() == pytest.approx(0, abs=1e-8)
+    choice = MIML(problem, 7)
+    count = len(choice.rows)
+    assert choice.rows.tolist() == whole.rows[:count].tolist()
+    assert (choice.gains > 0).all() and whole.gains[count] < 0
+    assert choice.report["stopped"].startswith(f"{count} of 7 rows picked")
+    assert "stopped" not in MIML(problem, count).report
+
+
+def test_a_batch_can_be_empty() -> None:
+    """Labelled rows at every place and no targets: nothing left is worth asking."""
+    X = np.repeat(np.linspace(0, 3, 4), 6)[:, None]
+    problem = Problem(X_pool=X[:3], X_labelled=X, kernel=Rbf(0.1, 0.01))
+    choice = MIML(problem, 2)
+    assert choice.rows.shape == choice.gains.shape == (0,)
+    assert choice.report["stopped"].startswith("0 of 2 rows picked")
+    assert len(miml_with(stop=False)(problem, 2).rows) == 2
+
+
+@pytest.mark.parametrize("labelled", [0, 3])
+def test_kernel_entropy_asks_the_rows_of_uncertainty(labelled: int) -> None:
+    """Its gains add up to the entropy of the batch given the labelled rows."""
+    problem = make_problem(pool=20, labelled=labelled)
+    entropy, uncertainty = find("kernel_entropy"), find("uncertainty")
+    choice = entropy(problem, 6)
+    if labelled:  # without labelled rows every row ties at first, and the two break ties by other draws
+        assert choice.rows.tolist() == uncertainty(problem, 6).rows.tolist()
+    C, first = covariance(problem)
+    seen = list(range(first, len(C)))
+    both = np.linalg.slogdet(C[np.ix_([*choice.rows, *seen], [*choice.rows, *seen])])[1]
+    alone = np.linalg.slogdet(C[np.ix_(seen, seen)])[1] if seen else 0.0
+    expected = (both - alone) / 2 + 3 * np.log(2 * np.pi * np.e)
+    assert choice.gains.sum() == pytest.approx(expected, abs=1e-9)
+    assert entropy.score(problem)[choice.rows[0]] == pytest.approx(choice.gains[0])
 
 
 def test_targets_are_never_chosen_and_change_the_choice() -> None:
@@ -139,24 +174,29 @@ def test_csr_rows_give_what_dense_rows_give() -> None:
     assert MIML(dense, 4).rows.tolist() == MIML(sparse, 4).rows.tolist()
 
 
-def test_large_ground_sets_name_their_memory_and_can_be_thinned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subsample_is_drawn_by_the_seed() -> None:
     problem = make_problem(pool=40, targets=20)
-    monkeypatch.setattr("labelzoo.acquisition.mutual_information.LARGEST_GROUND", 50)
-    with pytest.raises(ValueError, match=r"60 rows need 0.0 GB .*miml_with\(subsample=50\)"):
-        MIML(problem, 3)
     choice = miml_with(subsample=30)(problem, 3)
     assert choice.report["rows"] == "30 of 60 in the ground set, drawn at random"
     scores = miml_with(subsample=30).score(problem)
     assert np.isfinite(scores).sum() == 20 and np.isfinite(scores[choice.rows]).all()
     assert choice.rows.tolist() == miml_with(subsample=30)(problem, 3).rows.tolist()
-    assert miml_with(subsample=60)(problem, 3).rows.tolist() == _unbounded(problem, monkeypatch)
-    with pytest.raises(ValueError, match="at least 2"):
-        miml_with(subsample=1)
+    assert miml_with(subsample=60)(problem, 3).rows.tolist() == MIML(problem, 3).rows.tolist()
+    for name in ("subsample", "landmarks"):
+        with pytest.raises(ValueError, match=f"{name} must be at least"):
+            miml_with(**{name: 0})
 
 
-def _unbounded(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    monkeypatch.setattr("labelzoo.acquisition.mutual_information.LARGEST_GROUND", 100)
-    return MIML(problem, 3).rows.tolist()
+def test_large_ground_sets_take_landmarks_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = make_problem(pool=40, targets=20)
+    exact = MIML(problem, 5)
+    assert "form" not in exact.report
+    monkeypatch.setattr("labelzoo.acquisition.mutual_information.LARGEST_GROUND", 50)
+    choice = MIML(problem, 5)
+    assert "landmarks and an exact diagonal" in choice.report["form"]
+    assert choice.report["first_gain_error"] < 1e-6 and choice.report["outside_max"] < 1e-6
+    assert set(choice.rows.tolist()) == set(exact.rows.tolist())
+    np.testing.assert_allclose(choice.gains, exact.gains, atol=1e-6)
 
 
 def test_bad_kernels_are_named() -> None:
@@ -165,5 +205,7 @@ def test_bad_kernels_are_named() -> None:
             return -10 * cdist(A, B) ** 0.5 - 3
 
     problem = make_problem(labelled=0)
-    with pytest.raises(ValueError, match="not positive definite"):
+    with pytest.raises(ValueError, match="not positive definite: its smallest eigenvalue is -"):
         MIML(Problem(problem.X_pool, kernel=Wrong()), 2)
+    with pytest.raises(ValueError, match="kernel.*not positive definite"):
+        miml_with(landmarks=5)(Problem(problem.X_pool, kernel=Wrong()), 2)

@@ -307,6 +307,7 @@ def make_problem(
         "target_probs": lambda: draws()[1],
         "mean_probs": lambda: learner().mean(setting.data.X[pool]),
         "kernel": kernel,
+        "label_law": lambda: label_law(setting, learner(), pool),
     }
     if targets is None:
         later.pop("target_probs")
@@ -319,6 +320,16 @@ def make_problem(
         seed=round_seed(setting.seed, f"choose {setting.acquire}", number),
         **later,
     )
+
+
+def label_law(setting: Setting, learner: Fitted, pool: Array) -> Any:
+    """Return the Gaussian law of the pool rows' labels, or say that the learner has none."""
+    if learner.label_law is None:
+        raise NotRun(
+            f"{setting.acquire} needs the Gaussian law of a row's labels, and learner {setting.plan.learner} "
+            "has none (sparse_bayes has one)"
+        )
+    return learner.label_law(setting.data.X[pool])
 
 
 def joint_draws(

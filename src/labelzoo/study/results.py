@@ -157,7 +157,14 @@ def notes(plan: Plan, rows: list[Round]) -> list[str]:
             "shown: no difference shown does not mean that there is none. Add seeds "
             f"(--resume --seeds {FEW_SEEDS})."
         )
-    empty = [row.round for row in rows if row.round > 0 and not row.asked]
+    stopped = [row for row in rows if "stopped" in row.report]
+    if stopped:
+        names = ", ".join(sorted({row.acquire for row in stopped}))
+        out.append(
+            f"Early stops: {names} asked fewer rows than a batch in {len(stopped)} rounds, from round "
+            f"{min(row.round for row in stopped)} on, because every row left would lower the information."
+        )
+    empty = [row.round for row in rows if row.round > 0 and not row.asked and "stopped" not in row.report]
     if empty:
         out.append(
             f"The pool was exhausted: from round {min(empty)} on some functions had nothing left to ask, and "
