@@ -81,7 +81,8 @@ def test_draws_have_chain_draw_and_allowed_dims(model: str, name: str) -> None:
     kind = engine_of(model, name).kind
     shape = {"mcmc": (2, 5), "bound": (1, 5), "point": (1, 1)}.get(kind)
     assert shape is None or (posterior.sizes["chain"], posterior.sizes["draw"]) == shape
-    assert list(posterior["labels"].values) == list(tiny_data(model).label_names)
+    if any("labels" in values.dims for values in posterior.data_vars.values()):
+        assert list(posterior["labels"].values) == list(tiny_data(model).label_names)
 
 
 @every_engine
@@ -142,7 +143,8 @@ def test_saved_posteriors_load_and_predict_probabilities(model: str, name: str, 
     assert probs.shape == sizes
     assert probs.values.min() >= 0
     assert probs.values.max() <= 1
-    np.testing.assert_allclose(mean_prob(tree, rows), probs.mean(("chain", "draw")), rtol=1e-12, atol=1e-15)
+    exact = 1e-15 if registry.get(model).spec.predict_moments is None else 1e-12  # by another formula
+    np.testing.assert_allclose(mean_prob(tree, rows), probs.mean(("chain", "draw")), rtol=1e-12, atol=exact)
 
 
 @every_engine
