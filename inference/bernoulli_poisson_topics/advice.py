@@ -40,6 +40,9 @@ MEASUREMENTS = (
     Measurement(500, 50, 5, 5, 3.8, None, "benchmarks/crossover.py"),
     Measurement(500, 50, 15, 5, 3.8, None, "benchmarks/crossover.py"),
     Measurement(100, 50, 5, 5, 1.5, None, "benchmarks/crossover.py"),
+    Measurement(500, 300, 5, 5, 7.5, None, "benchmarks/crossover.py"),
+    Measurement(500, 20, 5, 5, 6.6, None, "benchmarks/crossover.py"),
+    Measurement(500, 50, 5, 2, 3.2, 0.45, "benchmarks/crossover.py"),
 )
 
 

@@ -7,7 +7,7 @@ shares no code with the kernel.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,12 @@ Array = Any
 
 STATES, PARTICLES, SWEEPS = 3, 600, 400
 """States, starting points a state, and sweeps of the population before they are used."""
+CANDIDATES = 8
+"""States at which populations are run; those where two agree best are used."""
+STARTED = (0.5, 0.1)
+"""How far about the state two populations start."""
+SETTLED = 5.0
+"""Largest z-score between two populations that count as settled."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +85,12 @@ def population(
     sites: tuple[str, ...],
     free: Free,
     sweeps: int,
+    spread: float,
 ) -> State:
-    """Return `PARTICLES` draws of the claimed density at every state, leaves (state, particle, ...)."""
+    """Return `PARTICLES` draws of the claimed density at every state, leaves (state, particle, ...).
+
+    They start `spread` about the state, in unconstrained coordinates.
+    """
 
     def one(state: State, key: Array) -> State:
         claim = claim_of(given, state, join_inputs(arrays, static), sites)
@@ -93,7 +103,7 @@ def population(
 
         start_key, sweep_key = jax.random.split(key)
         center = free.pack(own)
-        particles = center + 0.5 * jax.random.normal(start_key, (PARTICLES, center.shape[0]))
+        particles = center + spread * jax.random.normal(start_key, (PARTICLES, center.shape[0]))
         final = _evolve(sweep_key, jax.vmap(log_target), particles, sweeps)
         return jax.vmap(lambda vector: free.unpack(vector, own)[0])(final)
 
@@ -109,7 +119,8 @@ def _evolve(key: Array, log_target: Any, particles: Array, sweeps: int) -> Array
         pair_key, noise_key, accept_key, step_key = jax.random.split(key, 4)
         first, second = jax.random.randint(pair_key, (2, half), 0, half)
         step = jnp.where(jax.random.uniform(step_key) < 0.1, 1.0, 2.38 / jnp.sqrt(2.0 * size))
-        noise = 1e-4 * jax.random.normal(noise_key, (half, size))
+        # Noise as wide as the moved half would tie its step to its own place; the other half does not move.
+        noise = 1e-4 * points[half:].std(axis=0) * jax.random.normal(noise_key, (half, size))
         proposed = points[:half] + step * (points[half:][first] - points[half:][second]) + noise
         new = log_target(proposed)
         taken = -jax.random.exponential(accept_key, (half,)) < new - value[:half]
@@ -140,14 +151,51 @@ def stepped(
     return jax.vmap(jax.vmap(one, in_axes=(None, 0, 0)))(states, blocks, keys)
 
 
-def populate(update: Update, view: Any, inputs: Any, states: State, seed: int, times: int) -> State:
-    """Return draws of the claim at the first states by the population sampler."""
-    few = {site: value[:STATES] for site, value in states.items()}
+class Starts(NamedTuple):
+    """Draws of a claim: positions of the states they belong to, and blocks with leaves (state, draw, ...)."""
+
+    states: np.ndarray
+    blocks: State
+
+
+def populate(update: Update, view: Any, inputs: Any, states: State, seed: int, times: int) -> Starts:
+    """Return draws of the claim by the population sampler, at up to `STATES` states where it has settled.
+
+    Two populations, one started wide and one narrow, are run at each of the first `CANDIDATES` states. Where
+    they disagree (a law far out, or on very different scales) neither is a sample of the claim; the kernel
+    has no say in this.
+    """
+    few = {site: value[:CANDIDATES] for site, value in states.items()}
     arrays, static = split_inputs(inputs)
-    keys = jax.random.split(jax.random.key(seed), STATES)
     free = layout(view, inputs, update.sites)
     options: Any = {"static": static, "given": update.given, "sites": update.sites, "free": free}
-    return population(arrays, few, keys, **options, sweeps=times * SWEEPS)
+    count = len(next(iter(few.values())))
+    first, second = (
+        population(arrays, few, jax.random.split(key, count), **options, sweeps=times * SWEEPS, spread=spread)
+        for key, spread in zip(jax.random.split(jax.random.key(seed)), STARTED, strict=True)
+    )
+    apart = disagreement(first, second, free)
+    best = np.argsort(apart, kind="stable")[:STATES]
+    kept = np.sort(best[apart[best] <= SETTLED])
+    return Starts(kept, {site: np.asarray(value)[kept] for site, value in first.items()})
+
+
+def disagreement(first: State, second: State, free: Free) -> np.ndarray:
+    """Return the largest z-score between two populations at each state: (state,); inf if not finite."""
+    u, v = (np.asarray(packed(dict(block), free=free)) for block in (first, second))
+    finite = np.isfinite(u).all((1, 2)) & np.isfinite(v).all((1, 2))
+    u, v = np.where(finite[:, None, None], u, 0.0), np.where(finite[:, None, None], v, 0.0)
+    center, spread = _center_spread(np.concatenate([u, v], axis=1))
+    f, g = (_functions((x - center) / spread) for x in (u, v))
+    error = np.sqrt((f.var(1) + g.var(1)) / f.shape[1])
+    gap = np.abs(f.mean(1) - g.mean(1))
+    z = np.divide(gap, error, out=np.where(gap > 0, np.inf, 0.0), where=error > 0)
+    return np.where(finite, z.max(-1), np.inf)
+
+
+def _center_spread(u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    center, spread = np.median(u, axis=1, keepdims=True), u.std(axis=1, keepdims=True)
+    return center, np.where(spread > 0, spread, 1.0)
 
 
 def kernel_z(before: State, after: State, free: Free) -> np.ndarray:
@@ -158,8 +206,7 @@ def kernel_z(before: State, after: State, free: Free) -> np.ndarray:
     u, v = (np.asarray(packed(dict(block), free=free)) for block in (before, after))
     # Draws on the boundary of float64 (logits of a simplex) are far out in every function alike.
     u, v = np.clip(u, -700.0, 700.0), np.clip(v, -700.0, 700.0)
-    center, spread = np.median(u, axis=1, keepdims=True), u.std(axis=1, keepdims=True)
-    spread = np.where(spread > 0, spread, 1.0)
+    center, spread = _center_spread(u)
     change = _functions((v - center) / spread) - _functions((u - center) / spread)
     total = change.sum(-1)
     by_state = z_scores(total.sum(1), (total**2).sum(1))
@@ -172,25 +219,32 @@ def _functions(t: np.ndarray) -> np.ndarray:
 
 
 def check_kernel(
-    update: Update, view: Any, inputs: Any, states: State, start: Callable[[int, int], State], families: int
+    update: Update, view: Any, inputs: Any, states: State, start: Callable[[int, int], Starts], families: int
 ) -> CheckResult:
     """Check that the kernel leaves its claim invariant and moves nothing but its block.
 
-    ``start(attempt, times)`` gives draws of the claim, leaves (state, draw, ...). On failure one fresh
-    attempt with four times the work decides.
+    ``start(attempt, times)`` gives draws of the claim. On failure one fresh attempt with four times the work
+    decides; a claim of which no draws could be had has failed.
     """
     arrays, static = split_inputs(inputs)
     free = layout(view, inputs, update.sites)
     for attempt, times in enumerate((1, 4)):
-        blocks = start(attempt, times)
+        which, blocks = start(attempt, times)
+        if not len(which):
+            continue
         count = next(iter(blocks.values())).shape[:2]
-        at = {site: value[: count[0]] for site, value in states.items()}
+        at = {site: value[which] for site, value in states.items()}
         keys = jax.random.split(jax.random.key(7919 + attempt), count)
         end, kept = stepped(arrays, at, blocks, keys, static=static, kernel=update.kernel, sites=update.sites)
         z = np.abs(kernel_z(blocks, end, free))
         limit = z_limit(z.size, families)
         if z.max() <= limit:
             break
+    if not len(which):
+        return CheckResult(
+            update.name, "draws", ",".join(update.sites), False, np.inf, 0.0,
+            "the population sampler settled at no state: give the claim as a distribution with a sampler",
+        )  # fmt: skip
     others_kept = bool(np.all(kept))
     detail = f"one kernel step from {count[1]} draws at {count[0]} states: largest of {z.size} z-scores"
     if not others_kept:

@@ -25,7 +25,7 @@ from labelzoo.inference.checks.identity import (
     swapped_blocks,
     worst_of,
 )
-from labelzoo.inference.checks.invariance import check_kernel, populate
+from labelzoo.inference.checks.invariance import Starts, check_kernel, populate
 from labelzoo.inference.checks.programs import ClaimError, State
 from labelzoo.inference.checks.report import CheckResult, Kind, MutantResult
 from labelzoo.inference.checks.states import DataCase, latent_sites, relabelled, states_of
@@ -274,13 +274,14 @@ def _kernel(prepared: Prepared, setting: Setting) -> CheckResult:
     update, bench, found = prepared.update, prepared.benches[0], prepared.found
     inputs = prepared.cases[0].inputs
 
-    def start(attempt: int, times: int) -> State:
+    def start(attempt: int, times: int) -> Starts:
         if found is None:
             return populate(update, bench.view, inputs, bench.states, setting.seed + attempt, times)
-        if attempt == 0:
-            return found.draws
-        seed = setting.seed + 2000
-        return draw_blocks(inputs, bench.states, update.given, update.sites, seed, times=times).draws
+        drawn = found.draws
+        if attempt > 0:
+            seed = setting.seed + 2000
+            drawn = draw_blocks(inputs, bench.states, update.given, update.sites, seed, times=times).draws
+        return Starts(np.arange(len(next(iter(drawn.values())))), drawn)
 
     return check_kernel(update, bench.view, inputs, bench.states, start, setting.families)
 

@@ -13,11 +13,14 @@ from labelzoo.data import LabelData
 from labelzoo.inference.bernoulli_poisson_topics import gibbs
 from labelzoo.inference.bernoulli_poisson_topics.row_scale import (
     DENSE_ROWS,
+    ROW_SCALE_UPDATE,
     draw_scale,
     row_scale_step,
     wants_row_scale,
 )
 from labelzoo.inference.bernoulli_poisson_topics.starts_mcmc import start_sites
+from labelzoo.inference.checks.rungs import Setting, update_checks
+from labelzoo.inference.checks.states import data_cases
 from labelzoo.models.bernoulli_poisson_topics import VIEWS
 from labelzoo.models.bernoulli_poisson_topics_card import spec
 
@@ -106,3 +109,10 @@ def test_the_move_is_made_where_rows_are_dense_in_positives() -> None:
         assert wants_row_scale(not expected, inputs) is not expected
     with pytest.raises(ValueError, match="row_scale must be True, False or 'auto', got 'yes'"):
         wants_row_scale("yes", inputs)
+
+
+@pytest.mark.slow
+def test_full_tier_check_holds_at_prior_states_with_laws_far_out() -> None:
+    """Among the states drawn from the prior are cuts whose law is 1e-9 wide beside others 20 logs away."""
+    full = Setting(spec, data_cases(spec, 0), {}, {}, 64, 0, 30, True, set())
+    assert [row.passed for row in update_checks(ROW_SCALE_UPDATE, full)] == [True, True]

@@ -13,9 +13,11 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from numpyro.distributions import biject_to
 from rich.console import Console
 
 from labelzoo.inference.checks import check
+from labelzoo.inference.checks.invariance import SETTLED, Free, Starts, check_kernel, disagreement
 from labelzoo.inference.update import Mutant, Update
 from labelzoo.models.spec import ModelSpec
 
@@ -241,6 +243,31 @@ def test_kernels_are_held_to_their_claim(kernel: Any, passed: bool, bare: bool) 
     report = check(spec, updates=[Update("a_step", ("a",), "summed", given, kernel=kernel)])
     assert report.passed is passed, report.sentence()
     assert report.checks[0].passed, "the claim itself is right"
+
+
+def test_populations_that_disagree_are_not_taken_for_draws() -> None:
+    free = Free((("a", biject_to(dist.constraints.real)),))
+    rng = np.random.default_rng(0)
+    first, second = rng.standard_normal((2, 4, 600))
+    second[1] *= 0.2
+    second[2] += 1.0
+    second[3, 0] = np.inf
+    apart = disagreement({"a": jnp.asarray(first)}, {"a": jnp.asarray(second)}, free)
+    assert apart[0] < SETTLED, "one law"
+    assert (apart[1:] > 2 * SETTLED).all(), "another width, another place, not finite"
+
+
+def test_a_kernel_whose_claim_gives_no_draws_has_not_passed() -> None:
+    def kernel(key: Any, state: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(state)
+
+    update = Update("a_step", ("a",), "summed", lambda state, inputs: lambda block: 0.0, kernel=kernel)
+    states = {"a": np.zeros(3), "b": np.zeros(3)}
+    inputs = {"X": 0.0, "Y": 0.0, "observed": 0.0}
+    none = Starts(np.zeros(0, int), {"a": np.zeros((0, 600))})
+    row = check_kernel(update, _pair(0.7), inputs, states, lambda attempt, times: none, 1)
+    assert not row.passed
+    assert "settled at no state" in row.detail
 
 
 def _own_value(state: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
