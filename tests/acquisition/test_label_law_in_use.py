@@ -17,6 +17,7 @@ from labelzoo.inference.predict import constants_of, label_law, point_draws
 from labelzoo.models.sparse_bayes_predict import completed, cross_and_own, fixed_point
 from labelzoo.study import database, read_skipped
 from labelzoo.study.results import notes
+from labelzoo.study.run import check_plan
 from tests.study.small import results, run_here, small_data, small_plan, whole_study
 
 DATA = small_data(40)
@@ -82,6 +83,15 @@ def test_a_study_asks_single_labels_and_skips_learners_without_a_law(tmp_path: P
     run_here(plan, DATA, tmp_path / "b.db", plan.cells())
     (reason,) = read_skipped(tmp_path / "b.db").values()
     assert "learner label_gp has none" in reason
+
+
+def test_a_plan_of_single_labels_is_taken_where_the_learner_has_a_law_and_refused_where_not() -> None:
+    words = {"learner": "sparse_bayes", "engine": "ml_oss", "seeds": (0,)}
+    for targets in ("predict", "pool"):
+        acquire = ("label_mi", "label_two_way", "random")
+        check_plan(small_plan(DATA, acquire=acquire, targets=targets, **words), DATA)
+    with pytest.raises(ValueError, match="label_mi needs the Gaussian law .* learner label_gp has none"):
+        check_plan(small_plan(DATA, acquire=("label_mi", "random"), seeds=(0,)), DATA)
 
 
 def test_a_study_goes_on_after_an_early_stop(tmp_path: Path) -> None:

@@ -91,17 +91,24 @@ def check_plan(plan: Plan, data: LabelData) -> None:
 
     entries = find_all(name for name in plan.acquire if name != ORACLE)
     known = PROVIDED - {"X_targets", "target_probs"} if plan.targets == "pool" else PROVIDED
+    learner = registry.get(plan.learner)
+    if learner.spec.label_law is not None:
+        known = known | {"label_law"}
     for acquisition in entries:
         lacking = [name for name in acquisition.needs if name not in known]
+        if lacking == ["label_law"]:
+            raise ValueError(
+                f"acquire: {acquisition.name} needs the Gaussian law of a row's labels, and learner "
+                f"{plan.learner} has none (sparse_bayes has one)"
+            )
         if lacking:
             raise ValueError(
                 f"acquire: {acquisition.name} needs {', '.join(lacking)}, which a study with targets "
                 f"{plan.targets!r} does not know"
             )
     users_functions(plan)
-    entry = registry.get(plan.learner)
-    engine = find_engine(entry, plan.engine)
-    unknown = sorted(set(plan.settings) - set(entry.spec.settings) - set(engine.options))
+    engine = find_engine(learner, plan.engine)
+    unknown = sorted(set(plan.settings) - set(learner.spec.settings) - set(engine.options))
     if unknown:
         raise ValueError(f"{plan.learner}: engine {plan.engine!r} knows no setting {', '.join(unknown)}")
     if data.hash() != plan.data_hash:
