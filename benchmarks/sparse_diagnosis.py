@@ -55,7 +55,7 @@ Array = Any
 FOLDER = Path(os.environ.get("LABELZOO_DATA", Path(__file__).resolve().parents[1] / ".." / "shared" / "data"))
 TRAIN, TEST, BUDGET = 100, 30, 30
 GROUND, CHOSEN, EVERY = 40, 20, 5
-PRIOR = {"shape": 1e-6, "rate": 1e-6, "sweeps": 20}
+PRIOR: dict[str, Any] = {"shape": 1e-6, "rate": 1e-6, "sweeps": 20}
 METHODS = ("mi", "cond", "uncertainty", "random", "mi_surrogate", "uncertainty_surrogate", "likely")
 POINT_METHODS = ("mi", "uncertainty", "random")
 PAIRS = (
@@ -294,6 +294,9 @@ def main() -> None:
     parser.add_argument("--data", default="enron")
     parser.add_argument("--runs", type=int, default=35)
     parser.add_argument("--generalised", action="store_true")
+    parser.add_argument("--sweeps", type=int, default=PRIOR["sweeps"])
+    parser.add_argument("--shape", type=float, default=PRIOR["shape"], help="a0")
+    parser.add_argument("--rate", type=float, default=PRIOR["rate"], help="b0")
     parser.add_argument("--out", type=Path, default=Path("sparse_diagnosis"))
     parser.add_argument("--picture", type=Path, default=None)
     parser.add_argument("--json", action="store_true")
@@ -304,6 +307,10 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     data = load(path)
     stem = f"{options.data}_{'generalised' if options.generalised else 'diagnosis'}"
+    asked = {name: getattr(options, name) for name in PRIOR}
+    if asked != PRIOR:
+        stem += "".join(f"_{name}{value:g}" for name, value in asked.items())
+        PRIOR.update(asked)
     run = generalised_run if options.generalised else diagnosis_run
     runs = [kept(options.out, stem, data, seed, run) for seed in range(options.runs)]
     unit, step = ("rows with revealed labels", EVERY) if options.generalised else ("labels revealed a row", 1)
