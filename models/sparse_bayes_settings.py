@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from labelzoo.arguments import real, whole_number
 from labelzoo.models.gp_kernel import median_squared_distance, squared_distances
 from labelzoo.models.sparse_bayes_kernel import GraphKernel, kernel_factor
 from labelzoo.models.spec import MAX_DENSE_BYTES, refuse_missing_features
@@ -80,22 +81,14 @@ def check_settings(settings: Mapping[str, Any]) -> None:
             )
     if not (_positive(settings["noise_share"]) and settings["noise_share"] < 1):
         raise ValueError(f"noise_share must lie between 0 and 1, got {settings['noise_share']!r}")
-    for name, least, none in (
-        ("num_measurements", 1, True),
-        ("projection_seed", 0, False),
-        ("sweeps", 1, False),
-    ):
-        value = settings[name]
-        whole = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= least
-        if not whole and not (none and value is None):
-            raise ValueError(
-                f"{name} must be an integer of at least {least}{' or None' if none else ''}, got {value!r}"
-            )
+    if settings["num_measurements"] is not None:
+        whole_number("num_measurements", settings["num_measurements"], 1)
+    whole_number("projection_seed", settings["projection_seed"], 0)
+    whole_number("sweeps", settings["sweeps"], 1)
 
 
 def _positive(value: Any) -> bool:
-    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    return bool(number and 0 < value < np.inf and LEAST <= float(min(value, 1e308)) <= MOST)
+    return LEAST <= real(value) <= MOST
 
 
 def graph_rows(data: Any, settings: Mapping[str, Any]) -> Array:

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
+from labelzoo.arguments import real, whole_number
+
 Array = Any
 
 LARGEST_OUTER = 1 << 23
@@ -87,9 +89,7 @@ def read_prior(shape: Any, rate: Any, sweeps: Any) -> tuple[float, float, int]:
         Unless a0 and b0 are finite and above 0 and `sweeps` is an integer of at least 1.
     """
     a0, b0 = read_positive(shape, "shape"), read_positive(rate, "rate")
-    if not isinstance(sweeps, int | np.integer) or isinstance(sweeps, bool) or sweeps < 1:
-        raise ValueError(f"sweeps must be a positive integer, got {sweeps!r}")
-    return a0, b0, int(sweeps)
+    return a0, b0, whole_number("sweeps", sweeps, 1)
 
 
 def read_positive(value: Any, name: str) -> float:
@@ -100,12 +100,7 @@ def read_positive(value: Any, name: str) -> float:
     ValueError
         Unless it is a finite number above 0.
     """
-    if isinstance(value, bool | np.bool_ | str | bytes) or np.ndim(value) or not np.isrealobj(value):
-        raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = float("nan")
+    number = real(value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value)
     if not (np.isfinite(number) and number > 0):
         raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
     return number

@@ -119,7 +119,7 @@ def nan_kernel(A: np.ndarray, B: np.ndarray) -> np.ndarray:
         ({"precision_shape": 0.0}, "precision_shape must be a number between"),
         ({"noise": -1.0}, "noise must be a number between"),
         ({"noise_share": 1.0}, "noise_share must lie between 0 and 1"),
-        ({"num_measurements": 0}, "num_measurements must be an integer of at least 1 or None"),
+        ({"num_measurements": 0}, "num_measurements must be an integer of at least 1, got 0"),
         ({"sweeps": 2.5}, "sweeps must be an integer of at least 1"),
         ({"new_rows": "nuts"}, "new_rows must be one of gibbs, ml_oss, bml_cs"),
     ],
