@@ -16,6 +16,7 @@ over cells where both settled. Each cell is written when it is done; an interrup
 import argparse
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,11 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from kept_runs import kept
 from topic_sampler import RHAT_LIMIT, probabilities, run_engine, simulate_sizes
 
 from labelzoo.inference.compare.verdict import moments
 from labelzoo.models import registry
-from labelzoo.whole_file import whole_file
 
 AXES = ("rows", "labels", "positives_a_row", "topics")
 BASE = (500, 50, 5, 5)
@@ -86,10 +87,7 @@ def all_cells(args: argparse.Namespace) -> list[dict[str, Any]]:
     results = []
     for cell in CELLS:
         path = folder / ("_".join(map(str, cell)) + f"_seed{args.seed}.json")
-        if not path.exists():
-            with whole_file(path) as temporary:
-                temporary.write_text(json.dumps(cell_figures(cell, args.seed)), encoding="utf-8")
-        results.append(json.loads(path.read_text(encoding="utf-8")))
+        results.append(kept(path, partial(cell_figures, cell, args.seed)))
     return results
 
 

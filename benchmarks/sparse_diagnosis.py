@@ -39,6 +39,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from kept_runs import kept
 from sparse_toy import interval
 
 from labelzoo.acquisition.label_gains import label_gains
@@ -48,7 +49,6 @@ from labelzoo.inference.sparse_bayes.complete import complete
 from labelzoo.inference.sparse_bayes.evidence import fit_hyperparameters
 from labelzoo.inference.sparse_bayes.inductive import condition, fit_rows, row_precision
 from labelzoo.models.gp_kernel import feature_map, squared_distances
-from labelzoo.whole_file import whole_file
 
 Array = Any
 
@@ -210,16 +210,11 @@ def reveal_row(case: Case, mean: Array, observed: Array, row: int, method: str, 
         observed[row, next_label(method, fit, 0, v[0], case.projection, seen, rng)] = True
 
 
-def kept(folder: Path, stem: str, data: Any, seed: int, run: Any) -> dict[str, Any]:
+def kept_run(folder: Path, stem: str, data: Any, seed: int, run: Any) -> dict[str, Any]:
     """Return a run from its file, or run it and write the file."""
     path = folder / f"{stem}_{seed:03d}.json"
-    found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    if set(METHODS if run is diagnosis_run else POINT_METHODS) <= set(found):
-        return found
-    found = run(data, seed)
-    with whole_file(path) as temporary:
-        temporary.write_text(json.dumps(found), encoding="utf-8")
-    return found
+    methods = set(METHODS if run is diagnosis_run else POINT_METHODS)
+    return kept(path, lambda: run(data, seed), lambda found: methods <= set(found))
 
 
 def summary(runs: list[dict[str, Any]], at: int) -> dict[str, Any]:
@@ -312,7 +307,7 @@ def main() -> None:
         stem += "".join(f"_{name}{value:g}" for name, value in asked.items())
         PRIOR.update(asked)
     run = generalised_run if options.generalised else diagnosis_run
-    runs = [kept(options.out, stem, data, seed, run) for seed in range(options.runs)]
+    runs = [kept_run(options.out, stem, data, seed, run) for seed in range(options.runs)]
     unit, step = ("rows with revealed labels", EVERY) if options.generalised else ("labels revealed a row", 1)
     halfway = CHOSEN // EVERY // 2 if options.generalised else BUDGET // 2
     found = summary(runs, halfway)

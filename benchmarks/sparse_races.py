@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from kept_runs import kept
 from scipy import sparse
 
 from labelzoo.acquisition.catalogue import find
@@ -50,7 +51,6 @@ from labelzoo.models.gp_kernel import GPKernel, feature_map, squared_distances
 from labelzoo.models.label_gp import SETTINGS as GP_SETTINGS
 from labelzoo.study.analysis import paired
 from labelzoo.study.scoring import common_probs
-from labelzoo.whole_file import whole_file
 
 Array = Any
 
@@ -216,16 +216,13 @@ def one_split(data: Any, seed: int, rule: str, names: tuple[str, ...]) -> dict[s
     return out
 
 
-def kept(folder: Path, data: Any, name: str, seed: int, rule: str, li_adaptive: bool) -> dict[str, Any]:
+def kept_split(folder: Path, data: Any, name: str, seed: int, rule: str, li_adaptive: bool) -> dict[str, Any]:
     """Return a split from its file, or run it and write the file."""
     names = tuple(c for c in CHOOSERS if c != "li_adaptive" or (li_adaptive and data.num_labels <= LI_LABELS))
     path = folder / f"{name}_{rule}_{seed:03d}.json"
-    found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-    if found is None or not set(names) <= set(found["curves"]):
-        found = one_split(data, seed, rule, names)
-        with whole_file(path) as temporary:
-            temporary.write_text(json.dumps(found), encoding="utf-8")
-    return found
+    return kept(
+        path, lambda: one_split(data, seed, rule, names), lambda found: set(names) <= set(found["curves"])
+    )
 
 
 def gaps(runs: list[dict[str, Any]], chooser: str, other: str, predictor: str) -> Array:
@@ -306,7 +303,7 @@ def main() -> None:
             continue
         data = load(path)
         runs = [
-            kept(options.out, data, name, seed, options.rule, seed < options.li_adaptive)
+            kept_split(options.out, data, name, seed, options.rule, seed < options.li_adaptive)
             for seed in range(options.splits)
         ]
         results[name] = summary(runs)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from kept_runs import kept
 from scipy.stats import t as student
 from sparse_toy_data import Toy, toy_data
 
@@ -31,7 +32,6 @@ from labelzoo.inference.sparse_bayes.evidence import fit_hyperparameters
 from labelzoo.inference.sparse_bayes.inductive import condition, fit_rows
 from labelzoo.inference.sparse_bayes.plain_gp import plain_gp
 from labelzoo.models.gp_kernel import squared_distances
-from labelzoo.whole_file import whole_file
 
 Array = Any
 
@@ -111,7 +111,7 @@ def predicted(
     }
 
 
-def kept(folder: Path | None, number: int, settings: dict[str, Any]) -> dict[str, Any]:
+def kept_run(folder: Path | None, number: int, settings: dict[str, Any]) -> dict[str, Any]:
     """Return a run from its file, or run it and write the file.
 
     Raises
@@ -122,14 +122,9 @@ def kept(folder: Path | None, number: int, settings: dict[str, Any]) -> dict[str
     if folder is None:
         return one_run(number, settings)
     path = folder / f"run_{number:03d}.json"
-    if path.is_file():
-        run = json.loads(path.read_text(encoding="utf-8"))
-        if run["settings"] != settings:
-            raise SystemExit(f"{path} was made with other settings: take another folder")
-        return run
-    run = one_run(number, settings)
-    with whole_file(path) as temporary:
-        temporary.write_text(json.dumps(run), encoding="utf-8")
+    run = kept(path, lambda: one_run(number, settings))
+    if run["settings"] != settings:
+        raise SystemExit(f"{path} was made with other settings: take another folder")
     return run
 
 
@@ -206,7 +201,7 @@ def main() -> None:
         parser.error(f"--runs must be at least 1, got {options.runs}")
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-    found = summary([kept(options.out, number, SETTINGS) for number in range(options.runs)])
+    found = summary([kept_run(options.out, number, SETTINGS) for number in range(options.runs)])
     print(json.dumps(found, indent=1) if options.json else table(found))
 
 

@@ -27,16 +27,16 @@ def test_toy_rows_have_seven_labels_on_average():
 
 
 def test_a_run_is_kept_and_taken_up_again(tmp_path, monkeypatch):
-    run = sparse_toy.kept(tmp_path, 2, TINY)
+    run = sparse_toy.kept_run(tmp_path, 2, TINY)
     for predictor in sparse_toy.PREDICTORS:
         scores = np.array([run["scores"][predictor][name] for name in sparse_toy.CHOOSERS])
         assert scores.shape == (3, 3, 3)
         assert (scores[:, 0] == scores[0, 0]).all(), "before the first pick all choosers have the same rows"
         assert ((scores >= 0) & (scores <= 1)).all()
     monkeypatch.setattr(sparse_toy, "one_run", lambda *_: pytest.fail("the run was there"))
-    assert sparse_toy.kept(tmp_path, 2, TINY) == run
+    assert sparse_toy.kept_run(tmp_path, 2, TINY) == run
     with pytest.raises(SystemExit, match="other settings"):
-        sparse_toy.kept(tmp_path, 2, {**TINY, "sweeps": 4})
+        sparse_toy.kept_run(tmp_path, 2, {**TINY, "sweeps": 4})
 
 
 def test_summary_has_paired_intervals():
