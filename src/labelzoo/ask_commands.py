@@ -12,7 +12,8 @@ from labelzoo.command_options import emit
 from labelzoo.data_commands import SOURCE_HELP, Json, told
 
 Posterior = Annotated[Path, typer.Argument(help="A posterior that 'fit' wrote.", metavar="F.nc")]
-Pool = Annotated[str, typer.Option("--pool", help=SOURCE_HELP + " Rows without labels are candidates.")]
+POOL_HELP = SOURCE_HELP + " Asked are rows without labels; single labels also of rows with some known."
+Pool = Annotated[str, typer.Option("--pool", help=POOL_HELP)]
 Acquire = Annotated[str, typer.Option("--acquire", help="An acquisition function (labelzoo list).")]
 Batch = Annotated[int, typer.Option("--batch", min=1, help="How many rows, or single labels.")]
 Targets = Annotated[
