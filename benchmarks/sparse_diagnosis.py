@@ -147,12 +147,13 @@ def diagnosis_run(data: Any, seed: int) -> dict[str, Any]:
         rng = np.random.default_rng([18, seed])
         revealed = np.zeros(truth.shape, bool)
         curve: dict[str, list[float]] = {"all": [], "hidden": []}
-        for step in range(BUDGET + 1):
+        budget = min(BUDGET, data.num_labels)
+        for step in range(budget + 1):
             fit = fit_rows(t, v, case.projection, Y=np.where(revealed, truth, np.nan), **PRIOR)
             guess = np.where(revealed, truth, fit.mean > 0.5)
             curve["all"].append(float(f_scores(truth, guess, np.ones_like(revealed)).mean()))
             curve["hidden"].append(float(f_scores(truth, guess, ~revealed).mean()))
-            if step < BUDGET:
+            if step < budget:
                 for row in range(TEST):
                     label = next_label(method, fit, row, v[row], case.projection, revealed[row], rng)
                     revealed[row, label] = True
@@ -309,7 +310,7 @@ def main() -> None:
     run = generalised_run if options.generalised else diagnosis_run
     runs = [kept_run(options.out, stem, data, seed, run) for seed in range(options.runs)]
     unit, step = ("rows with revealed labels", EVERY) if options.generalised else ("labels revealed a row", 1)
-    halfway = CHOSEN // EVERY // 2 if options.generalised else BUDGET // 2
+    halfway = CHOSEN // EVERY // 2 if options.generalised else min(BUDGET, data.num_labels) // 2
     found = summary(runs, halfway)
     if options.picture is not None:
         picture(found, options.picture, unit, step)

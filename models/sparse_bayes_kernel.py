@@ -8,6 +8,7 @@
 
 import importlib
 import importlib.util
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,7 +81,11 @@ def find_kernel(name: Any) -> Callable[[Array, Array], Array]:
 
 
 def _module(place: str, name: str) -> Any:
-    if place.endswith(".py") and not Path(place).is_file():
+    try:
+        absent = place.endswith(".py") and not Path(place).is_file()
+    except OSError as error:
+        raise ValueError(f"kernel: {error.strerror}: {place[:100]!r}") from error
+    if absent:
         raise ValueError(f"kernel {name!r}: there is no file {place!r}; put the one used in the fit there")
     try:
         if not place.endswith(".py"):
@@ -88,6 +93,7 @@ def _module(place: str, name: str) -> Any:
         found = importlib.util.spec_from_file_location(f"labelzoo_kernel_{Path(place).stem}", place)
         assert found is not None and found.loader is not None
         module = importlib.util.module_from_spec(found)
+        sys.modules[found.name] = module  # dataclasses look their module up while it is being run
         found.loader.exec_module(module)
         return module
     except (Exception, SystemExit) as error:
@@ -151,7 +157,7 @@ class GraphKernel(NamedTuple):
 def _called(name: str, A: Array, B: Array) -> Array:
     function = find_kernel(name)
     try:
-        K = np.asarray(function(A, B), float)
+        K = np.asarray(function(A.copy(), B.copy()), float)
     except (Exception, SystemExit) as error:
         raise ValueError(f"kernel {name!r} raised {type(error).__name__}: {error}") from error
     if K.shape != (A.shape[0], B.shape[0]):

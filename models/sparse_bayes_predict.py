@@ -211,9 +211,12 @@ def chain(y: Array, cross: Array, own: Array, constants: Mapping[str, Any], rng:
     cell) serves one sweep, the first one ``sweeps`` more before it. The means are averages of the
     conditional means. labels measurement^2 + measurement^3 flops a row and sweep.
     """
+    from labelzoo.inference.sparse_bayes.inductive import check_variance
+
     projection, L = np.asarray(constants["projection"]), np.asarray(constants["cholesky"])
     gain = cho_solve((L, True), cross)
     v = own - (cross * gain).sum(axis=0)
+    check_variance(v)
     shape, rate = float(constants["precision_shape"]), float(constants["precision_rate"])
     rows, (k, labels) = cross.shape[1], projection.shape
     fixed = gain.T @ (completed(constants, 0.0) @ projection.T)

@@ -129,6 +129,11 @@ def draw_projection(num_labels: int, settings: Mapping[str, Any]) -> Array:
             f"num_measurements={k} for {num_labels} labels: with as many as labels nothing is lost, more "
             f"only cost time; take at most {max(MOST_MEASUREMENTS * num_labels, 16)}"
         )
+    if 8 * k * num_labels > MAX_DENSE_BYTES:
+        raise ValueError(
+            f"num_measurements: a projection of {num_labels} labels to {k} measurements takes "
+            f"{8 * k * num_labels / 2**30:.1f} GiB, above the cap of {MAX_DENSE_BYTES / 2**30:.0f} GiB"
+        )
     rng = np.random.default_rng(settings["projection_seed"])
     return rng.standard_normal((k, num_labels)) / np.sqrt(k)
 
@@ -172,7 +177,14 @@ def choose(
     if kernel.kind == "rbf":
         kernel = kernel._replace(length2=median * (1.0 if given is None else float(given)))
     if kernel.kind == "callable":  # refused here, where the reason can be said
-        kernel_factor(kernel.of_mapped(mapped, mapped), kernel.name)
+        K = kernel.of_mapped(mapped, mapped)
+        kernel_factor(K, kernel.name)
+        alone = kernel.of_mapped(mapped[:1], mapped[-1:])[0, 0]
+        if not np.isclose(alone, K[0, -1], rtol=1e-6, atol=1e-9 * max(float(np.abs(K).max()), 1e-300)):
+            raise ValueError(
+                f"kernel {kernel.name!r} depends on which rows it is given together: k of the first and the "
+                f"last row is {K[0, -1]:.4g} among all rows and {alone:.4g} alone"
+            )
     complete = np.flatnonzero(observed.all(axis=1))
     if settings["hyperparameters"] == "fixed" or len(complete) < FEWEST_ROWS:
         kernel, noise, scale, rule = (*_fixed(kernel, mapped, Y, observed, len(projection)), "fixed")

@@ -35,6 +35,8 @@ CANDIDATES = 8
 """States at which populations are run; those where two agree best are used."""
 STARTED = (0.5, 0.1)
 """How far about the state two populations start."""
+FARTHEST = 1e100
+"""Largest coordinate of a population that can have settled."""
 SETTLED = 5.0
 """Largest z-score between two populations that count as settled."""
 
@@ -181,9 +183,10 @@ def populate(update: Update, view: Any, inputs: Any, states: State, seed: int, t
 
 
 def disagreement(first: State, second: State, free: Free) -> np.ndarray:
-    """Return the largest z-score between two populations at each state: (state,); inf if not finite."""
+    """Return the largest z-score between two populations at each state: (state,); inf if out of reach."""
     u, v = (np.asarray(packed(dict(block), free=free)) for block in (first, second))
-    finite = np.isfinite(u).all((1, 2)) & np.isfinite(v).all((1, 2))
+    # A population beyond `FARTHEST` is drifting: squares of its numbers would no longer be numbers.
+    finite = (np.abs(u) <= FARTHEST).all((1, 2)) & (np.abs(v) <= FARTHEST).all((1, 2))
     u, v = np.where(finite[:, None, None], u, 0.0), np.where(finite[:, None, None], v, 0.0)
     center, spread = _center_spread(np.concatenate([u, v], axis=1))
     f, g = (_functions((x - center) / spread) for x in (u, v))

@@ -92,11 +92,11 @@ def condition(factor: Any, cross: Any, own: Any, T: Any) -> tuple[Array, Array]:
     half = solve_triangular(factor, cross, lower=True)
     mean = half.T @ solve_triangular(factor, T, lower=True)
     variance = own - (half**2).sum(axis=0)
-    _check_variance(variance)
+    check_variance(variance)
     return mean, variance
 
 
-def _check_variance(variance: Array) -> None:
+def check_variance(variance: Array) -> None:
     bad = np.flatnonzero(~(np.isfinite(variance) & (variance > 0)))
     if bad.size:
         raise ValueError(f"variance must be finite and above 0, got {variance[bad[0]]} at row {bad[0]}")
@@ -168,7 +168,7 @@ def fit_rows(
     t, v = read_matrix(compressed_mean, "compressed_mean", k), np.asarray(variance, dtype=np.float64)
     if v.shape != t.shape[:1]:
         raise ValueError(f"variance must have shape {t.shape[:1]}, got {v.shape}")
-    _check_variance(v)
+    check_variance(v)
     cells = (len(t), labels)
     values, seen = (np.zeros(cells), np.zeros(cells, bool)) if Y is None else read_labels(Y, observed, cells)
     t = t - values @ phi.projection.T
@@ -240,7 +240,7 @@ def row_precision(precision: Any, variance: Any, projection: Any) -> Array:
     phi = read_projection(projection).projection
     alpha = read_precision(precision, phi.shape[1:], "precision")
     v = np.asarray(variance, dtype=np.float64).reshape(1)
-    _check_variance(v)
+    check_variance(v)
     out = phi.T @ phi / v
     out[np.diag_indices_from(out)] += alpha
     return out

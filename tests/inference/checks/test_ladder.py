@@ -255,6 +255,8 @@ def test_populations_that_disagree_are_not_taken_for_draws() -> None:
     apart = disagreement({"a": jnp.asarray(first)}, {"a": jnp.asarray(second)}, free)
     assert apart[0] < SETTLED, "one law"
     assert (apart[1:] > 2 * SETTLED).all(), "another width, another place, not finite"
+    drifting = disagreement({"a": jnp.asarray(1e160 * first)}, {"a": jnp.asarray(1e160 * first)}, free)
+    assert np.isinf(drifting).all(), "so far out that squares overflow"
 
 
 def test_a_kernel_whose_claim_gives_no_draws_has_not_passed() -> None:

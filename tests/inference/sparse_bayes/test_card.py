@@ -326,3 +326,22 @@ def test_a_noise_that_rounding_swallows_is_named_with_the_smallest_eigenvalue() 
     twice = LabelData.from_arrays(np.tile(X[:8], (2, 1)), Y)
     with pytest.raises(ValueError, match="smallest eigenvalue .* with"):
         fit("sparse_bayes", twice, "ml_oss", seed=0, noise=1e-14)
+
+
+@pytest.mark.parametrize("new_rows", ["ml_oss", "gibbs"])
+def test_new_rows_of_no_variance_are_refused_under_either_inference(new_rows: str) -> None:
+    held = {"noise": 1e-18, "scale": 1.0, "new_rows": new_rows}
+    tree = fit("sparse_bayes", LabelData.from_arrays(X, Y), "ml_oss", seed=0, **held)
+    with pytest.raises(ValueError, match="variance must be finite and above 0"):
+        mean_prob(tree, X)
+
+
+def test_a_kernel_sees_copies_and_must_not_depend_on_the_company_of_a_row(tmp_path: Path) -> None:
+    data = LabelData.from_arrays(X, Y)
+    name = _kernel_file(tmp_path / "norm.py", "return A @ B.T / (len(A) * len(B)) ** 0.5")
+    with pytest.raises(ValueError, match="depends on which rows it is given together"):
+        fit("sparse_bayes", data, "ml_oss", seed=0, kernel=name)
+    name = _kernel_file(tmp_path / "place.py", "A *= 2.0; return A @ (2.0 * B).T")
+    tree, new = fit("sparse_bayes", data, "ml_oss", seed=0, kernel=name), NEW.copy()
+    mean_prob(tree, new)
+    np.testing.assert_array_equal(new, NEW)
