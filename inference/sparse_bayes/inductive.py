@@ -97,6 +97,7 @@ def condition(factor: Any, cross: Any, own: Any, T: Any) -> tuple[Array, Array]:
 
 
 def check_variance(variance: Array) -> None:
+    """Raise ValueError at the first variance (row,) that is not finite and above 0."""
     bad = np.flatnonzero(~(np.isfinite(variance) & (variance > 0)))
     if bad.size:
         raise ValueError(f"variance must be finite and above 0, got {variance[bad[0]]} at row {bad[0]}")
