@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from labelzoo.models.spec import ModelSpec
 
-BUILT_IN = ("label_logistic", "label_gp", "sparse_bayes", "bernoulli_poisson_topics")
+BUILT_IN = ("label_logistic", "label_gp", "sparse_bayes", "bernoulli_poisson_topics", "bpca")
 """Models of the package; each is registered by importing ``labelzoo.inference.<name>``."""
 
 

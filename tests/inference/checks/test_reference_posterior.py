@@ -45,7 +45,13 @@ from labelzoo.models.spec import ModelSpec
 agreement_module = importlib.import_module("labelzoo.inference.checks.agreement")
 reference_module = importlib.import_module("labelzoo.inference.checks.reference_posterior")
 
-SHIPPED = ("bernoulli_poisson_topics_tiny", "label_gp_tiny", "label_logistic_tiny", "sparse_bayes_tiny")
+SHIPPED = (
+    "bernoulli_poisson_topics_tiny",
+    "bpca_tiny",
+    "label_gp_tiny",
+    "label_logistic_tiny",
+    "sparse_bayes_tiny",
+)
 
 
 def _program(X: Any, Y: Any, observed: Any, scale: float) -> None:
