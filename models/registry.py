@@ -10,7 +10,13 @@ from typing import Any, NamedTuple
 
 from labelzoo.models.spec import ModelSpec
 
-BUILT_IN = ("label_logistic", "label_gp", "sparse_bayes", "bernoulli_poisson_topics")
+BUILT_IN = (
+    "label_logistic",
+    "label_gp",
+    "sparse_bayes",
+    "bernoulli_poisson_topics",
+    "gp_bernoulli_mixture",
+)
 """Models of the package; each is registered by importing ``labelzoo.inference.<name>``."""
 
 
