@@ -21,7 +21,7 @@ RATES = (0.02, 0.06)
 MOST_COUNT = 4
 """Counts beyond have 6e-9 of the mass of a Poisson law of rate .06."""
 LOG_OMEGA, OMEGA_STEP = (-5.3, 1.9), 0.45
-"""PG(1, 0) has e^-25 of its mass below, PG(6, 0) e^-20 above."""
+"""PG(1, 0) has e^-25 of its mass below, PG(5, 0) less than e^-20 above."""
 
 
 def one_row() -> dict[str, Any]:
