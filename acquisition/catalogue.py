@@ -14,6 +14,7 @@ MODULES = (
     "labelzoo.acquisition.epig",
     "labelzoo.acquisition.mutual_information",
     "labelzoo.acquisition.label_selection",
+    "labelzoo.acquisition.label_covariance",
     "labelzoo.acquisition.information",
     "labelzoo.acquisition.batch_bald",
     "labelzoo.acquisition.diversity",

@@ -183,15 +183,20 @@ def ask(
             f"acquisition {acquire!r} reads the Gaussian law of a row's labels, and model "
             f"{tree.attrs['model']!r} has none; sparse_bayes has one"
         )
+    if "mixture_law" in entry.needs and not problem.has("mixture_law"):
+        raise ValueError(
+            f"acquisition {acquire!r} reads the mixture law of a row's labels, and model "
+            f"{tree.attrs['model']!r} has none; gp_bernoulli_mixture has one"
+        )
     ids = [pool.example_names[i] for i in candidates]
     return answer(entry, problem, batch, ids, list(pool.label_names))
 
 
-def has_label_law(tree: xr.DataTree) -> bool:
-    """Say whether the posterior's model has a Gaussian law of a row's labels."""
+def has_law(tree: xr.DataTree, name: str) -> bool:
+    """Say whether the posterior's model has a ``label_law`` or a ``mixture_law`` of a row's labels."""
     from labelzoo.models import registry
 
-    return registry.get(str(tree.attrs["model"])).spec.label_law is not None
+    return getattr(registry.get(str(tree.attrs["model"])).spec, name) is not None
 
 
 def _problem(
@@ -206,7 +211,7 @@ def _problem(
 ) -> Problem:
     """Return the problem, with draws and kernel made when they are first asked for."""
     from labelzoo.inference.label_gp.evidence import choose_hyperparameters
-    from labelzoo.inference.predict import label_law, label_prob, mean_prob
+    from labelzoo.inference.predict import label_law, label_prob, mean_prob, mixture_law
     from labelzoo.models.gp_kernel import feature_map
     from labelzoo.models.label_gp import SETTINGS
 
@@ -243,7 +248,8 @@ def _problem(
         target_probs=None if T is None else lambda: draws()[:, X.shape[0] :],
         mean_probs=lambda: _checked(mean_prob(tree, X), pool, candidates),
         kernel=kernel if len(at) else None,
-        label_law=(lambda: label_law(tree, X)) if has_label_law(tree) else None,
+        label_law=(lambda: label_law(tree, X)) if has_law(tree, "label_law") else None,
+        mixture_law=(lambda: mixture_law(tree, X)) if has_law(tree, "mixture_law") else None,
         asked=asked[candidates],
         seed=seed,
     )

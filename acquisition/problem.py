@@ -49,6 +49,8 @@ class Problem:
         A score that the model itself gives.
     label_law : LabelLaw
         Gaussian law of each pool row's labels given the labelled rows, `labelzoo.acquisition.label_law`.
+    mixture_law : MixtureLaw
+        Mixture law of each pool row's labels, `labelzoo.acquisition.mixture_law`.
     costs : (pool,) or (labels,) or (pool, labels)
         What it costs to ask a row (row queries) or a label; scores are then taken per unit of cost, where the
         function chooses by its score alone.
@@ -69,6 +71,7 @@ class Problem:
     asked: Any = None
     own_score: Any = None
     label_law: Any = None
+    mixture_law: Any = None
     costs: Any = None
     seed: Any = 0
     _made: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -106,7 +109,10 @@ class Problem:
                 return int(self.get(name).shape[0])
         if self.has("probs"):
             return int(self.get("probs").shape[1])
-        return int(self.get("label_law").shape[0]) if self.has("label_law") else None
+        for name in ("label_law", "mixture_law"):
+            if self.has(name):
+                return int(self.get(name).shape[0])
+        return None
 
     def _mean_of_draws(self) -> Array:
         from labelzoo.acquisition.information import mean_prob
@@ -135,6 +141,8 @@ NEEDS: Mapping[str, str] = {
     "asked": "which labels of the pool rows are known",
     "own_score": "a score from the model itself",
     "label_law": "the Gaussian law of each pool row's labels (a LabelLaw; models with a label_law have one)",
+    "mixture_law": "the mixture law of each pool row's labels (a MixtureLaw; models with a mixture_law have "
+    "one)",
     "costs": "costs of rows or labels",
 }
 """What each field of a `Problem` is, for messages."""

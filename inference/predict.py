@@ -238,6 +238,23 @@ def label_law(tree: xr.DataTree, data: Any) -> Any:
     return spec.label_law(point_draws(tree), features_of(tree, data), constants_of(tree))
 
 
+def mixture_law(tree: xr.DataTree, data: Any) -> Any:
+    """Return the mixture law of the labels of new rows, a `labelzoo.acquisition.mixture_law.MixtureLaw`.
+
+    Raises
+    ------
+    ValueError
+        If the model has none, or the features are not those of the posterior.
+    """
+    spec = registry.get(str(tree.attrs["model"])).spec
+    if spec.mixture_law is None:
+        raise ValueError(f"model {spec.name!r} has no mixture law of a row's labels (ModelSpec.mixture_law)")
+    draws = {str(name): site.values for name, site in tree["posterior"].to_dataset().data_vars.items()}
+    kept = tree["engine_state"].to_dataset().data_vars if "engine_state" in tree.children else {}
+    state = {str(name): value.values for name, value in kept.items()}
+    return spec.mixture_law(draws, features_of(tree, data), constants_of(tree), state)
+
+
 class _Constants:
     """What a prediction program is compiled for, compared by content."""
 

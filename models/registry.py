@@ -10,7 +10,14 @@ from typing import Any, NamedTuple
 
 from labelzoo.models.spec import ModelSpec
 
-BUILT_IN = ("label_logistic", "label_gp", "sparse_bayes", "bernoulli_poisson_topics", "bpca")
+BUILT_IN = (
+    "label_logistic",
+    "label_gp",
+    "sparse_bayes",
+    "bernoulli_poisson_topics",
+    "gp_bernoulli_mixture",
+    "bpca",
+)
 """Models of the package; each is registered by importing ``labelzoo.inference.<name>``."""
 
 

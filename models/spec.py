@@ -32,6 +32,7 @@ ALLOWED_DIMS = frozenset(
         "cell",
         "graph",
         "graph_bis",
+        "basis",
     ]
 )
 """Names of event axes. ``label`` is not among them: a dim of that name breaks ``arviz.summary``."""
@@ -185,6 +186,11 @@ class ModelSpec:
         ``label_law(draws, X_new, constants) -> LabelLaw`` of `labelzoo.acquisition.label_law`: the Gaussian
         law of each new row's labels given the training rows, where the model has one; acquisition of single
         labels by covariance reads it. Arguments as in `predict_draws`.
+    mixture_law : callable or None
+        ``mixture_law(draws, X_new, constants, state) -> MixtureLaw`` of `labelzoo.acquisition.mixture_law`:
+        the mixture that the labels of each new row follow, where the model has one; acquisition of rows by
+        label covariance reads it. `draws` maps site names to (chain, draw, ...), `state` is what the engine
+        kept in ``engine_state``, empty where it kept nothing.
     tiny, default : mapping
         Sizes for checks and for examples.
     small_settings : mapping
@@ -219,6 +225,7 @@ class ModelSpec:
     predict_draws: Callable[..., Any] | None = None
     predict_moments: Callable[..., Any] | None = None
     label_law: Callable[..., Any] | None = None
+    mixture_law: Callable[..., Any] | None = None
     tiny: Mapping[str, int] = field(default_factory=dict)
     default: Mapping[str, int] = field(default_factory=dict)
     small_settings: Mapping[str, Any] = field(default_factory=dict)

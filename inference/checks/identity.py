@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from labelzoo.inference.checks.parameters import no_changes
+from labelzoo.inference.checks.parameters import innermost, no_changes
 from labelzoo.inference.checks.programs import (
     State,
+    abstract_trace,
     claim_terms,
     claimed_log_density,
     log_terms,
@@ -44,6 +45,8 @@ class Bench(NamedTuple):
         Log joint with each value in place, and the size of its terms.
     terms : dict
         The log joint by site, (state, value).
+    exact_zeros : frozenset of str
+        Sites of the view whose law has 0 among its values (attribute ``exact_zeros`` of the distribution).
     """
 
     name: str
@@ -55,6 +58,7 @@ class Bench(NamedTuple):
     log_p: np.ndarray
     size: np.ndarray
     terms: dict[str, np.ndarray]
+    exact_zeros: frozenset[str] = frozenset()
 
 
 class Claimed(NamedTuple):
@@ -79,7 +83,18 @@ def make_bench(
     table = varying(np.stack(list(terms.values())))
     with np.errstate(invalid="ignore"):
         log_p = np.where(valid, table.sum(0), -np.inf)
-    return Bench(name, inputs, view_inputs, view, states, blocks, log_p, np.abs(table).sum(0), terms)
+    size, atoms = np.abs(table).sum(0), sites_with_zeros(view, view_inputs)
+    return Bench(name, inputs, view_inputs, view, states, blocks, log_p, size, terms, atoms)
+
+
+def sites_with_zeros(view: Any, inputs: Mapping[str, Any]) -> frozenset[str]:
+    """Return the sites whose distribution says that a draw of 0 is a value and no underflow."""
+
+    def read(trace: dict[str, Any]) -> frozenset[str]:
+        sampled = {name: site["fn"] for name, site in trace.items() if site["type"] == "sample"}
+        return frozenset(n for n, law in sampled.items() if getattr(innermost(law), "exact_zeros", False))
+
+    return abstract_trace(view, inputs, read)
 
 
 def varying(table: np.ndarray) -> np.ndarray:
@@ -177,9 +192,10 @@ def residuals(bench: Bench, claimed: Claimed) -> np.ndarray:
 def _precise(bench: Bench) -> np.ndarray:
     """Return which values hold no number so small that a product with it loses digits or vanishes."""
     flags = np.ones(bench.log_p.shape, bool)
-    for value in bench.blocks.values():
+    for site, value in bench.blocks.items():
         if np.issubdtype(value.dtype, np.floating):
             structural = (value == 0).all(axis=(0, 1))  # the upper half of a triangular matrix
+            structural = structural | ((value == 0) & (site in bench.exact_zeros))
             flags &= ((np.abs(value) > SMALLEST) | structural).reshape(*flags.shape, -1).all(-1)
     return flags
 

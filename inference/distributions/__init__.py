@@ -5,6 +5,8 @@ parameters, so that a distribution built outside ``vmap`` and mapped over its ba
 """
 
 from labelzoo.inference.distributions.arrivals import FirstArrival, ZeroTruncatedPoisson
+from labelzoo.inference.distributions.atom_polya_gamma import AtomPolyaGamma
+from labelzoo.inference.distributions.float_poisson import FloatPoisson, draw_counts
 from labelzoo.inference.distributions.gaussian_natural import GaussianNatural
 from labelzoo.inference.distributions.log_gamma import LogGamma
 from labelzoo.inference.distributions.negative_binomial import NegativeBinomialLogits
@@ -17,7 +19,9 @@ from labelzoo.inference.distributions.tilted_dirichlet import (
 )
 
 __all__ = [
+    "AtomPolyaGamma",
     "FirstArrival",
+    "FloatPoisson",
     "GaussianNatural",
     "LogGamma",
     "NegativeBinomialLogits",
@@ -25,6 +29,7 @@ __all__ = [
     "TiltedDirichlet",
     "TiltedStep",
     "ZeroTruncatedPoisson",
+    "draw_counts",
     "draw_table_counts",
     "log_stirling_first",
     "log_tilted_dirichlet",

@@ -6,6 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import integrate, optimize, special, stats
 
+from labelzoo.inference.gp_bernoulli_mixture import local, structured
+from labelzoo.inference.gp_bernoulli_mixture.factors import problem_of
+from labelzoo.inference.gp_bernoulli_mixture.gates import gate_step
+from labelzoo.inference.gp_bernoulli_mixture.updates import omega_given_count
+from labelzoo.inference.polya_gamma.density import log_density
+
 Effect = Callable[[float], None]
 Vector = NDArray[np.float64]
 
@@ -55,7 +61,74 @@ def test_shape_of_the_polya_gamma_variable(effect: Effect) -> None:
         assert abs(right / wanted - 1) < 1e-8
         np.testing.assert_allclose(printed / wanted, np.cosh(f / 2) ** z, rtol=1e-8)
         ratios.append(printed / wanted)
+    state = {"white": np.array([[2.0], [-1.0]]), "assignment": np.array([0]), "count": np.array([[3.0, 2.0]])}
+    inputs = {"factor": np.ones((1, 1)), "gate_mean": 0.0, "prior_positive": np.ones((2, 1))}
+    own = omega_given_count(state, inputs)  # what the sampler draws: PG(z + v, f), not PG(v, f)
+    means = np.array([[4.0, 2.0]]) * np.tanh([[1.0, -0.5]]) / np.array([[4.0, -2.0]])
+    np.testing.assert_allclose(own.mean, means, rtol=1e-6)
     effect(ratios[0])
+
+
+def test_labels_and_counts_share_a_factor(effect: Effect) -> None:
+    """With q(z) apart, the best q(omega | v) is the geometric mean of PG(v + 1, c) and PG(v, c): no PG."""
+    x = np.linspace(0.0, 10.0, 6_001)[1:]
+    phi, v = 0.5, 1.0
+    logs = [np.asarray(log_density(x, b)) for b in (v + 1.0, v)]  # c = 0
+
+    def moment(density: Vector, power: int) -> float:
+        return float(integrate.trapezoid(x**power * density, x))
+
+    best = np.exp(phi * logs[0] + (1 - phi) * logs[1])
+    best /= moment(best, 0)
+    wanted = [moment(best, 1), moment(best, 2) - moment(best, 1) ** 2]
+
+    def family(b: float, tilt: float) -> Vector:
+        density = np.exp(np.asarray(log_density(x, b)) - tilt * x)
+        return np.asarray(density / moment(density, 0))
+
+    def gap(at: Vector) -> list[float]:
+        density = family(*at)
+        first = moment(density, 1)
+        return [first - wanted[0], moment(density, 2) - first**2 - wanted[1]]
+
+    # PG(b, c) is PG(b, 0) exp(-c^2 x / 2): the member with the same mean and variance is another density.
+    nearest = optimize.fsolve(gap, [1.5, 0.0])
+    assert np.abs(gap(nearest)).max() < 1e-8
+    distance = float(integrate.trapezoid(np.abs(best - family(*nearest)), x)) / 2
+    assert distance > 0.001
+    # At v = 0 one is a point at 0, the other continuous: with phi inside (0, 1) no density serves both.
+    assert polya_gamma_transform(0.0, 1e9) == 1.0 and polya_gamma_transform(1.0, 1e9) < 1e-6
+    printed_mean = 0.25 * (v + phi)
+    effect(wanted[0] / printed_mean)
+
+
+def test_weights_of_the_gaussian_factor(effect: Effect) -> None:
+    """The bound of the package's own structured engine is largest at E omega of shape phi + E v."""
+    Y, observed = np.array([[1.0, 0.0]]), np.ones((1, 2), bool)
+    prior = {"prior_positive": np.array([[3.0, 1.0], [1.0, 1.0]]), "prior_negative": np.ones((2, 2))}
+    problem = problem_of(
+        {"factor": np.array([[np.sqrt(2.0)]]), "Y": Y, "observed": observed, "gate_mean": 0.5, **prior}
+    )
+    state = structured.start_from(problem, np.array([[0.7, 0.3]]))
+    for _ in range(500):
+        state = structured.sweep(problem, state)
+    factors = state.factors
+    phi, mean = factors.responsibility, factors.gate_mean_q
+    c = local.tilt(mean, factors.gate_variance)
+    gamma = local.structured_counts(local.log_miss(mean, local.curve(mean, factors.gate_variance)))
+
+    def bound(weight: Vector) -> float:
+        gate = gate_step(problem, weight, factors.potential)
+        moved = factors._replace(weight=weight, gate_mean_q=gate.mean, gate_variance=gate.variance)
+        return float(structured.bound(problem, moved, gate.divergence))
+
+    right = (phi + gamma) * np.tanh(c / 2) / (2 * c)
+    printed = gamma * np.tanh(c / 2) / (2 * c)  # the mean over q(omega, v) with the shape of eq. 7
+    np.testing.assert_allclose(factors.weight, right, rtol=1e-8)
+    for shift in (0.97, 1.03):
+        assert bound(right) > bound(right * shift)
+    assert bound(right) > bound(printed) + 1e-3
+    effect(bound(right) - bound(printed))
 
 
 def test_assignment_update(effect: Effect) -> None:
@@ -69,6 +142,8 @@ def test_assignment_update(effect: Effect) -> None:
         return float((q * (labels + m / 2 - np.log(2) + best)).sum() + special.entr(q).sum())
 
     right = special.softmax(labels + m / 2 - np.log(2 * np.cosh(np.sqrt(second) / 2)))[0]
+    own = labels + m / 2 + local.curve(m, second - m**2)
+    np.testing.assert_allclose(local.responsibilities(own[None])[0, 0], right)  # what the engines run
     printed = special.softmax(labels + m / 2)[0]
     found = optimize.minimize_scalar(lambda p: -bound(p), bounds=(1e-6, 1 - 1e-6), method="bounded").x
     assert abs(found - right) < 1e-4 and bound(printed) < bound(right) - 0.01

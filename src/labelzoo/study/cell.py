@@ -308,6 +308,7 @@ def make_problem(
         "mean_probs": lambda: learner().mean(setting.data.X[pool]),
         "kernel": kernel,
         "label_law": lambda: label_law(setting, learner(), pool),
+        "mixture_law": lambda: mixture_law(setting, learner(), pool),
     }
     if targets is None:
         later.pop("target_probs")
@@ -330,6 +331,16 @@ def label_law(setting: Setting, learner: Fitted, pool: Array) -> Any:
             "has none (sparse_bayes has one)"
         )
     return learner.label_law(setting.data.X[pool])
+
+
+def mixture_law(setting: Setting, learner: Fitted, pool: Array) -> Any:
+    """Return the mixture law of the pool rows' labels, or say that the learner has none."""
+    if learner.mixture_law is None:
+        raise NotRun(
+            f"{setting.acquire} needs the mixture law of a row's labels, and learner {setting.plan.learner} "
+            "has none (gp_bernoulli_mixture has one)"
+        )
+    return learner.mixture_law(setting.data.X[pool])
 
 
 def joint_draws(

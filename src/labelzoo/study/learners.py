@@ -23,11 +23,14 @@ class Fitted(NamedTuple):
         ``draws(X, count, seed) -> (sample, row, labels)``, joint over the rows; None for a point.
     label_law : callable or None
         ``label_law(X) -> LabelLaw``, the Gaussian law of each row's labels; None where the model has none.
+    mixture_law : callable or None
+        ``mixture_law(X) -> MixtureLaw``, the mixture law of each row's labels, likewise.
     """
 
     mean: Callable[[Any], Array]
     draws: Callable[[Any, int, int], Array] | None
     label_law: Callable[[Any], Any] | None = None
+    mixture_law: Callable[[Any], Any] | None = None
 
 
 def fit_learner(
@@ -61,7 +64,7 @@ def _fit_gp(settings: dict[str, Any], labelled: LabelData, features: GPKernel) -
 
 def _fit_model(model: str, engine: str, settings: dict[str, Any], labelled: LabelData, seed: int) -> Fitted:
     from labelzoo.inference.fit import fit
-    from labelzoo.inference.predict import label_law, label_prob, mean_prob
+    from labelzoo.inference.predict import label_law, label_prob, mean_prob, mixture_law
     from labelzoo.models import registry
 
     tree = fit(model, labelled, engine, seed=seed, **settings)
@@ -70,8 +73,13 @@ def _fit_model(model: str, engine: str, settings: dict[str, Any], labelled: Labe
         array = label_prob(tree, X, num_draws=count).values
         return array.reshape(-1, *array.shape[2:])
 
-    law = None if registry.get(model).spec.label_law is None else lambda X: label_law(tree, X)
-    return Fitted(lambda X: mean_prob(tree, X), None if tree.attrs["kind"] == "point" else draws, law)
+    spec = registry.get(model).spec
+    return Fitted(
+        lambda X: mean_prob(tree, X),
+        None if tree.attrs["kind"] == "point" else draws,
+        None if spec.label_law is None else lambda X: label_law(tree, X),
+        None if spec.mixture_law is None else lambda X: mixture_law(tree, X),
+    )
 
 
 def label_table(data: LabelData) -> Array:

@@ -18,6 +18,11 @@ PROVIDED = frozenset(
     + ["asked", "seed"]
 )
 """Fields of a `Problem` that a study knows."""
+LAWS = {
+    "label_law": ("Gaussian law", "sparse_bayes"),
+    "mixture_law": ("mixture law", "gp_bernoulli_mixture"),
+}
+"""Fields of a `Problem` that only some learners know, and one that does."""
 
 
 def versions() -> dict[str, str]:
@@ -92,14 +97,14 @@ def check_plan(plan: Plan, data: LabelData) -> None:
     entries = find_all(name for name in plan.acquire if name != ORACLE)
     known = PROVIDED - {"X_targets", "target_probs"} if plan.targets == "pool" else PROVIDED
     learner = registry.get(plan.learner)
-    if learner.spec.label_law is not None:
-        known = known | {"label_law"}
+    known = known | {name for name in LAWS if getattr(learner.spec, name) is not None}
     for acquisition in entries:
         lacking = [name for name in acquisition.needs if name not in known]
-        if lacking == ["label_law"]:
+        if len(lacking) == 1 and lacking[0] in LAWS:
+            law, model = LAWS[lacking[0]]
             raise ValueError(
-                f"acquire: {acquisition.name} needs the Gaussian law of a row's labels, and learner "
-                f"{plan.learner} has none (sparse_bayes has one)"
+                f"acquire: {acquisition.name} needs the {law} of a row's labels, and learner "
+                f"{plan.learner} has none ({model} has one)"
             )
         if lacking:
             raise ValueError(

@@ -48,6 +48,7 @@ reference_module = importlib.import_module("labelzoo.inference.checks.reference_
 SHIPPED = (
     "bernoulli_poisson_topics_tiny",
     "bpca_tiny",
+    "gp_bernoulli_mixture_tiny",
     "label_gp_tiny",
     "label_logistic_tiny",
     "sparse_bayes_tiny",
@@ -485,6 +486,12 @@ def test_gibbs_of_label_logistic_agrees_and_labels_swapped_do_not() -> None:
 @pytest.mark.parametrize("engine", ["gibbs", "gibbs_counts"])
 def test_samplers_of_topics_agree(engine: str) -> None:
     result = check_agreement("bernoulli_poisson_topics_tiny", engine, seed=21)
+    assert result.passed, result.detail
+
+
+@pytest.mark.slow
+def test_gibbs_of_the_mixture_agrees() -> None:
+    result = check_agreement("gp_bernoulli_mixture_tiny", "gibbs", seed=21)
     assert result.passed, result.detail
 
 
