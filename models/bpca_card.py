@@ -33,8 +33,8 @@ projection_seed : of A, drawn once and kept with the posterior.
 num_components : columns of W, at most num_measurements; None: one less than measurements, at least one.
 precision_shape, precision_rate : a and b of the precisions alpha of the columns of W.
 noise_shape, noise_rate : c and d of the noise precision tau.
-mean_precision : beta, prior precision of mu. The vague defaults suit mean_field and gibbs; under them NUTS
-    meets funnels, so give it shapes and rates of .01 to 1. Compressed rows are scaled to unit mean variance.
+mean_precision : beta, prior precision of mu. Compressed rows are scaled to unit mean variance. The vague
+    defaults suit mean_field and gibbs; NUTS can meet funnels under them, where a column is switched off.
 drop_incomplete : what to do with rows of which some labels are observed and others not, and which therefore
     cannot be compressed: False refuses them, True leaves them out like rows without any observed label.
 """

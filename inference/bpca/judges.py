@@ -9,7 +9,7 @@ from labelzoo.inference.reference import reference_engines
 from labelzoo.models.spec import ModelSpec
 
 LEAST = 1e-2
-"""Shapes and rates below which the gamma priors make funnels."""
+"""Shapes and rates below which a gamma prior can make a funnel, where a column of W is switched off."""
 GAMMAS = ("precision_shape", "precision_rate", "noise_shape", "noise_rate")
 RANDOM = ("precision", "noise_precision", "mean", "loadings")
 
@@ -20,8 +20,8 @@ def vague(inputs: Mapping[str, Any]) -> str:
     if not found:
         return ""
     return (
-        f"{', '.join(found)} below {LEAST:g} make funnels in which gradients get stuck: take .01 to 1, or "
-        "the engines mean_field and gibbs"
+        f"{', '.join(found)} below {LEAST:g} can make funnels in which gradients get stuck: where draws "
+        "diverge or do not converge, take .01 to 1, or the engine gibbs"
     )
 
 

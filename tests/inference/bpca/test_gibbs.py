@@ -10,10 +10,11 @@ import pytest
 from labelzoo.data import LabelData
 from labelzoo.inference.bpca import enumeration, gibbs, order
 from labelzoo.inference.bpca.updates import NOISE
-from labelzoo.inference.checks.agreement import check_agreement
+from labelzoo.inference.checks.agreement import agreement, check_agreement, sequential_agreement
 from labelzoo.inference.checks.case_rungs import FAR
 from labelzoo.inference.checks.marginal import compare_at, residual
 from labelzoo.inference.checks.order import order_rung
+from labelzoo.inference.checks.reference_posterior import reference_posterior
 from labelzoo.inference.fit import fit
 from labelzoo.models.bpca_card import spec
 
@@ -157,32 +158,57 @@ def test_gibbs_agrees_with_the_stored_reference() -> None:
     assert found.passed, found.detail
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [0])
-def test_gibbs_and_nuts_agree_on_what_does_not_rotate(seed: int) -> None:
-    """Rows of four measurements in two components, other data than the stored reference."""
-    from labelzoo.inference.checks.reference_posterior import reference_posterior
+SMALL = {**PRIOR, "num_measurements": 3, "num_components": 2}
 
+
+def small_data() -> LabelData:
+    """Return twelve rows of three labels, the first two mostly alike."""
     rng = np.random.default_rng(11)
-    labels = (rng.random((40, 3)) < 0.5).astype(int)[:, [0, 0, 1, 1, 2, 2]]
+    labels = (rng.random((12, 2)) < 0.5).astype(int)[:, [0, 0, 1]]
     labels ^= (rng.random(labels.shape) < 0.15).astype(int)
-    data = LabelData(np.zeros((40, 1)), labels)
-    settings = {**spec.small_settings, "num_measurements": 4, "num_components": 2}
-    stored = reference_posterior(spec, data, seed=seed, min_ess=2000, num_samples=2000, **settings)
+    return LabelData(np.zeros((12, 1)), labels)
 
-    def run(seed: int, factor: int) -> Any:
-        return fit("bpca", data, "gibbs", seed=seed, num_samples=2000 * factor, **settings)
 
-    from labelzoo.inference.checks.agreement import sequential_agreement
+@pytest.fixture(scope="module")
+def by_nuts() -> dict[str, Any]:
+    options = {"min_ess": 1500, "num_warmup": 500, "num_samples": 1500, "dense_mass": False}
+    return reference_posterior(spec, small_data(), seed=0, **options, **SMALL)
 
-    found = sequential_agreement(run, stored, seed=21)
+
+def gibbs_run(seed: int, factor: int) -> Any:
+    options = {"num_warmup": 200, "num_samples": 1500 * factor, "thinning": 1}
+    return fit("bpca", small_data(), "gibbs", seed=seed, **options, **SMALL)
+
+
+@pytest.mark.slow
+def test_gibbs_and_nuts_agree_on_what_does_not_rotate(by_nuts: dict[str, Any]) -> None:
+    found = sequential_agreement(gibbs_run, by_nuts, seed=21, data=small_data())
     assert found.passed, found.detail
+
+
+@pytest.mark.slow
+def test_a_wrong_sampler_and_a_shifted_reference_are_refuted(
+    by_nuts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By one run each: a noise of too small a shape, and a mean three tenths of an sd away."""
+    right = gibbs_run(22, 1)
+    for name, row in by_nuts["functionals"].items():
+        shifted = {**by_nuts["functionals"], name: {**row, "mean": row["mean"] + 0.3 * row["sd"]}}
+        found = agreement(right, {**by_nuts, "functionals": shifted}, data=small_data())
+        assert found.passed is False, f"{name}: {found.detail}"
+    wrong = {mutant.name: mutant.given for mutant in NOISE.mutants}["shape c + rows / 2"]
+    monkeypatch.setattr(gibbs, NOISE.name, wrong)
+    found = agreement(gibbs_run(21, 1), by_nuts, data=small_data())
+    assert found.passed is False, found.detail
 
 
 def test_vague_priors_are_named_by_nuts() -> None:
     data = LabelData(np.zeros((5, 1)), np.eye(5, dtype=int))
     options = {"num_warmup": 2, "num_samples": 2, "num_chains": 1, "max_tree_depth": 2}
     tree = fit("bpca", data, "nuts", seed=0, **options)
-    assert "precision_shape, precision_rate, noise_shape, noise_rate below 0.01" in tree.attrs["message"]
+    assert (
+        "precision_shape, precision_rate, noise_shape, noise_rate below 0.01 can make funnels"
+        in tree.attrs["message"]
+    )
     strong = fit("bpca", data, "nuts", seed=0, **options, **spec.small_settings)
     assert "funnels" not in strong.attrs["message"]

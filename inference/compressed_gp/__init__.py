@@ -1,0 +1,1 @@
+"""Compressed labels, Bayesian PCA targets, one Gaussian process a target: array cores."""

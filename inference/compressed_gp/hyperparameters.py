@@ -1,0 +1,193 @@
+"""Hyperparameters of the target processes: what is maximised, by gradients, and when.
+
+Every optimiser searches log theta (target, 5) and maximises, target by target,
+
+    log N(u_g; 0, C_g) - 1/2 sum_i (ln theta_i / 3)^2
+
+between bounds. The second term is a weak prior: as the linear part or the constant goes to 0 the likelihood
+is flat, and without it the search drifts there. The paper says nothing of either, nor of the noise, which
+is learned here as the fifth parameter.
+
+Shi and Yu, ICML 2019, eqs. 14 and 15.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize
+
+from labelzoo.inference.compressed_gp.kernel14 import (
+    Caches,
+    Evidence,
+    log_likelihood,
+    log_likelihood_gradient,
+)
+from labelzoo.inference.sparse_bayes.terms import read_matrix
+
+Array = Any
+
+PRIOR_SD = 3.0
+"""Standard deviation of ln theta under the weak prior."""
+LOW = np.array([-12.0, -12.0, -12.0, -12.0, np.log(1e-6)])
+HIGH = np.full(5, 12.0)
+"""Bounds of ln theta. The noise has a floor of 1e-6, targets being of unit variance."""
+GRADIENT_STEPS = 200
+NO_FACTOR = 1e30
+"""Stands for infinity in the line search."""
+
+
+class Fit(NamedTuple):
+    """What an optimiser found.
+
+    Attributes
+    ----------
+    theta : (target, 5)
+    objective : (target,)
+        Log likelihood plus log prior (up to its constant), nats.
+    evaluations : int (target,)
+        Likelihoods computed; for ``gradient`` with their gradient.
+    converged : bool (target,)
+        False where the budget ended the search.
+    """
+
+    theta: Array
+    objective: Array
+    evaluations: Array
+    converged: Array
+
+
+class Schedule(NamedTuple):
+    """Kernel updates every `period` queries.
+
+    Attributes
+    ----------
+    period : int
+        Queries from one search to the next, at least 1.
+    age : int
+        Queries since the last search.
+    theta : (target, 5) or None
+        None before the first search.
+    """
+
+    period: int
+    age: int
+    theta: Array | None
+
+
+def objective(log_theta: Any, targets: Any, caches: Caches) -> Array:
+    """Return log likelihood plus log prior of each target, nats; -inf outside the bounds: (target,).
+
+    Parameters
+    ----------
+    log_theta : (target, 5)
+    targets : (row, target)
+    caches : Caches
+    """
+    x = np.asarray(log_theta, float)
+    inside = ((x >= LOW) & (x <= HIGH)).all(axis=1)
+    out = np.full(len(x), -np.inf)
+    if inside.any():
+        out[inside] = log_likelihood(np.exp(x[inside]), np.asarray(targets)[:, inside], caches)
+    return out - 0.5 * ((x / PRIOR_SD) ** 2).sum(axis=1)
+
+
+def objective_gradient(log_theta: Any, targets: Any, caches: Caches) -> Evidence:
+    """Return the objective of each target with its gradient by log theta."""
+    x = np.asarray(log_theta, float)
+    value, slope = log_likelihood_gradient(np.exp(x), targets, caches)
+    return Evidence(value - 0.5 * ((x / PRIOR_SD) ** 2).sum(axis=1), slope - x / PRIOR_SD**2)
+
+
+def start_of(theta: Any, targets: int) -> Array:
+    """Return ln theta to begin with: (target, 5).
+
+    Zeros without a last theta. Where the number of targets has changed, the first ones keep theirs, targets
+    being ordered by weight; new ones begin at zeros.
+
+    Raises
+    ------
+    ValueError
+        If theta is not a finite matrix of five positive columns.
+    """
+    x = np.zeros((targets, 5))
+    if theta is not None:
+        theta = read_matrix(theta, "theta", 5)
+        if (theta <= 0).any():
+            raise ValueError(f"theta must be above 0, got {theta.min()}")
+        kept = min(targets, len(theta))
+        x[:kept] = np.clip(np.log(theta[:kept]), LOW, HIGH)
+    return x
+
+
+def gradient(targets: Any, caches: Caches, *, theta: Any = None) -> Fit:
+    """Maximise by L-BFGS-B with the analytic gradient, one factorisation an evaluation.
+
+    Parameters
+    ----------
+    targets : (row, target)
+    caches : Caches
+    theta : (target, 5) or None
+        Where to begin: the last theta.
+
+    Notes
+    -----
+    rows^3 + 5 rows^2 flops an evaluation and target. A local optimum: the likelihood can have several.
+
+    Raises
+    ------
+    ValueError
+        For shapes that do not fit.
+    """
+    U = read_matrix(targets, "targets")
+    start = start_of(theta, U.shape[1])
+    found = [_climb(x, U[:, g : g + 1], caches) for g, x in enumerate(start)]
+    x = np.array([one.x for one in found]).reshape(-1, 5)
+    value = np.array([-float(one.fun) for one in found])
+    failed = value <= -NO_FACTOR
+    return Fit(
+        np.exp(x),
+        np.where(failed, -np.inf, value),
+        np.array([one.nfev for one in found], int),
+        np.array([one.success for one in found], bool) & ~failed,
+    )
+
+
+def _climb(start: Array, u: Array, caches: Caches) -> Any:
+    def down(x: Array) -> tuple[float, Array]:
+        value, slope = objective_gradient(x[None], u, caches)
+        # L-BFGS-B has no way back from an infinity: a large number makes its line search step back.
+        return (-float(value[0]), -slope[0]) if np.isfinite(value[0]) else (NO_FACTOR, np.zeros(5))
+
+    bounds = list(zip(LOW, HIGH, strict=True))
+    options = {"maxiter": GRADIENT_STEPS, "ftol": 1e-12, "gtol": 1e-6}
+    return minimize(down, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+
+
+def schedule(period: Any = 1) -> Schedule:
+    """Return the schedule before the first query; ValueError unless `period` is an int of at least 1."""
+    if isinstance(period, bool) or not isinstance(period, int | np.integer) or period < 1:
+        raise ValueError(f"period must be an int of at least 1, got {period!r}")
+    return Schedule(int(period), 0, None)
+
+
+def due(state: Schedule, targets: int) -> bool:
+    """Say whether the next query needs a search: none yet, `period` queries old, or other targets."""
+    return state.theta is None or state.age >= state.period or len(state.theta) != targets
+
+
+def advance(state: Schedule, targets: Any, caches: Caches, search: Callable[..., Fit]) -> Schedule:
+    """Return the schedule of the next query: theta searched from the last one where due, else kept.
+
+    Parameters
+    ----------
+    state : Schedule
+    targets : (row, target)
+    caches : Caches
+    search : callable
+        `gradient`, `s_opt` or `b_opt`.
+    """
+    if not due(state, np.shape(targets)[1]):
+        return state._replace(age=state.age + 1)
+    fit = search(targets, caches, theta=state.theta)
+    return Schedule(state.period, 1, fit.theta)
