@@ -133,7 +133,7 @@ def test_components_below_rho_go_and_the_largest_stays() -> None:
     state["positive"][1] += 30.0
     whole = mixture_law({}, X, constants, state)
     law = mixture_law({}, X, {**constants, "rho": 1.0}, state)
-    assert law.report == {"components": 3, "kept": 1}
+    assert law.report == {"components": 3, "kept": 1, "fitted_rows": 14}
     np.testing.assert_array_equal(law.weights, 1.0)
     np.testing.assert_array_equal(law.parts, whole.parts[[1]])
     np.testing.assert_array_equal(law.weight_variance, whole.weight_variance)
@@ -153,7 +153,7 @@ def test_the_law_of_draws_by_brute_force() -> None:
     constants, _, X, _ = fitted()
     draws = chains(constants["whitener"].shape[1])
     law = mixture_law(draws, X[:ROWS], constants, {})
-    assert law.report == {"components": 3, "draws": 12, "parts": 36, "kept": 3.0}
+    assert law.report == {"components": 3, "draws": 12, "parts": 36, "kept": 3.0, "fitted_rows": 14}
     Z = (X[:ROWS] - constants["center"]) * constants["feature_scale"]
     square = ((Z[:, None] - Z) ** 2).sum(axis=2)
     load = 4.0 * np.exp(-square / (2 * float(constants["length2"]))) @ constants["whitener"]
