@@ -285,7 +285,7 @@ def earlier_state(
     return state, np.array([place.get(name, -1) for name in np.asarray(rows).tolist()], int)
 
 
-def refit(previous: xr.DataTree, data: Any, *, rng_key: Any, progress: bool = False, **changed: Any) -> Any:
+def refit(previous: Any, data: Any, *, rng_key: Any, progress: bool = False, **changed: Any) -> Any:
     """Fit `data` with the settings and options of `previous`, starting where it ended.
 
     Rows that `previous` had, by their example names, start from their factors; a new row from its prediction.

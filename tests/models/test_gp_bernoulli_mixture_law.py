@@ -10,9 +10,15 @@ from labelzoo.inference.gp_bernoulli_mixture import structured
 from labelzoo.inference.gp_bernoulli_mixture.factors import problem_of
 from labelzoo.models.gp_bernoulli_mixture_card import constants as constants_of_inputs
 from labelzoo.models.gp_bernoulli_mixture_card import prepare, spec
-from labelzoo.models.gp_bernoulli_mixture_gate import log_gate
+from labelzoo.models.gp_bernoulli_mixture_gate import gate_moments, log_gate
 from labelzoo.models.gp_bernoulli_mixture_latent import latent_moments, whites
-from labelzoo.models.gp_bernoulli_mixture_law import MAX_DRAWS, effective, kept_weights, mixture_law
+from labelzoo.models.gp_bernoulli_mixture_law import (
+    MAX_DRAWS,
+    WIDE_DRAWS,
+    effective,
+    kept_weights,
+    mixture_law,
+)
 
 Array = Any
 ROWS, NEW, LABELS, COMPONENTS = 14, 5, 4, 3
@@ -232,3 +238,16 @@ def test_one_component() -> None:
     law = mixture_law({}, X, constants, single)
     np.testing.assert_array_equal(law.weights, 1.0)
     assert not law.weight_variance.any()
+
+
+def test_gates_of_a_wide_law_are_drawn() -> None:
+    """Above `WIDE` the moments come from shared draws; they agree with the integral within their error."""
+    constants, state, X, _ = fitted(amplitude=500.0)
+    law = mixture_law({}, X, constants, state)
+    assert law.report["gates_by_draws"] >= 1
+    ((_, mean, variance),) = latent_moments(state, constants, X)
+    exact = gate_moments(mean, variance)
+    error = np.sqrt(np.maximum(exact.variance, 1e-12) / WIDE_DRAWS)
+    assert np.abs((law.weights - exact.mean) / error).max() < 5
+    plain = mixture_law({}, X, {**constants, "fitted_amplitude": 4.0}, state)
+    assert "gates_by_draws" not in plain.report
