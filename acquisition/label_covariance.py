@@ -149,10 +149,12 @@ def read_mixture(problem: Problem, name: str) -> MixtureLaw:
     return law
 
 
-def labelled_rows(problem: Problem) -> int:
-    """Return how many rows have a known label; 0 where the problem does not say."""
+def labelled_rows(problem: Problem, law: MixtureLaw) -> int:
+    """Return how many rows have a known label: of the problem, or else those that the law was fitted on."""
     Y = problem.get("Y_labelled")
-    return 0 if Y is None else int((~np.isnan(np.asarray(Y, float))).any(axis=1).sum())
+    if Y is None or not len(Y):
+        return int(law.report.get("fitted_rows", 0))
+    return int((~np.isnan(np.asarray(Y, float))).any(axis=1).sum())
 
 
 def gp_b2m_with(
@@ -193,7 +195,7 @@ def gp_b2m_with(
         values, feature = _log_determinants(law, added), law.weight_variance
         if standardise:
             values, feature = standardised(values), standardised(feature)
-        return values + eta_at(labelled_rows(problem), first, last, pace) * feature
+        return values + eta_at(labelled_rows(problem, law), first, last, pace) * feature
 
     units = (
         "standard deviations over the pool" if standardise else "nats, twice those of a Gaussian's entropy"

@@ -12,7 +12,7 @@ SUM_SLACK = 1e-6
 """How far the weights of a row may be from a sum of 1."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MixtureLaw:
     """For each of some rows a mixture of parts, in each of which the labels are independent.
 
@@ -74,6 +74,11 @@ class MixtureLaw:
         off = np.flatnonzero(np.abs(sums - 1) > SUM_SLACK)
         if len(off):
             raise ValueError(f"mixture_law: weights of row {off[0]} sum to {sums[off[0]]:.8g}, not to 1")
+
+    def __repr__(self) -> str:
+        """Return the sizes in words."""
+        rows, labels = self.shape
+        return f"MixtureLaw({rows} rows, {len(self.parts)} parts, {labels} labels)"
 
     @property
     def shape(self) -> tuple[int, int]:

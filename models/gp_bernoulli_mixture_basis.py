@@ -90,10 +90,13 @@ def inducing_basis(kernel: GraphKernel, amplitude: float, X: Array, count: int) 
     Raises
     ------
     ValueError
-        If no row has a feature that the kernel sees.
+        If no row has a feature that the kernel sees, or a user's kernel shows that it is none.
     """
     plain, mapped = plain_map(kernel, X)
     rows = mapped.shape[0]
+    if kernel.kind == "callable":  # refuses what is no kernel, as far as these rows show it
+        some = mapped[np.unique(np.linspace(0, rows - 1, min(rows, count)).round().astype(int))]
+        kernel_factor(kernel.of_mapped(some, some), kernel.name)
     rest = amplitude * _diagonal(kernel, mapped)
     floor = SMALLEST_PIVOT * max(float(rest.max()), 1e-300)
     if not rest.max() > 0:
@@ -114,7 +117,14 @@ def inducing_basis(kernel: GraphKernel, amplitude: float, X: Array, count: int) 
     whitener = solve_triangular(L, np.eye(len(L)), lower=True).T
     chosen = mapped[pivots]
     chosen = chosen.toarray() if sparse.issparse(chosen) else np.asarray(chosen)
-    residual = np.maximum(own - (G**2).sum(axis=1), 0.0)
+    residual = own - (G**2).sum(axis=1)
+    worst = int(residual.argmin())
+    if residual[worst] < -SMALLEST_PIVOT * own.max():
+        raise ValueError(
+            f"kernel {kernel.name!r} is not positive semidefinite: given {len(pivots)} rows the variance of "
+            f"row {worst} is {residual[worst]:.3g}"
+        )
+    residual = np.maximum(residual, 0.0)
     return Basis(kernel, amplitude, G, chosen, whitener, residual)
 
 

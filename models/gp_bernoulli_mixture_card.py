@@ -232,14 +232,15 @@ def functionals(draw: Mapping[str, Any], inputs: Inputs) -> dict[str, Array]:
     }
 
 
-def simulate(key: Array, sizes: Mapping[str, int], **overrides: Any) -> tuple[Any, dict[str, np.ndarray]]:
+def simulate(key: Array, sizes: Mapping[str, Any], **overrides: Any) -> tuple[Any, dict[str, np.ndarray]]:
     """Draw features, gates, components and labels from the prior.
 
     Parameters
     ----------
     key : jax.random.key
     sizes : mapping
-        ``num_obs``, ``num_features``, ``num_labels``, ``num_components``.
+        ``num_obs``, ``num_features``, ``num_labels``, and settings (``num_components``, ``prior_mean``): the
+        default prior reads labels.
     **overrides
         Settings of the program.
 
@@ -258,8 +259,8 @@ def simulate(key: Array, sizes: Mapping[str, int], **overrides: Any) -> tuple[An
     from labelzoo.data import LabelData
 
     n, num_labels = sizes["num_obs"], sizes["num_labels"]
-    components = {"num_components": sizes["num_components"]} if "num_components" in sizes else {}
-    settings = spec.resolve({**components, **overrides})
+    named = {name: value for name, value in sizes.items() if name in SETTINGS}
+    settings = spec.resolve({**named, **overrides})
     for name, value in (("prior_mean", "frequency"), ("hyperparameters", "bound")):
         if settings[name] == value:
             raise ValueError(f"{name}={value!r} reads the labels: nothing can be simulated from such a prior")
@@ -322,8 +323,14 @@ spec = ModelSpec(
     log_score=log_score,
     simulate=simulate,
     draw_labels=draw_labels,
-    tiny={"num_obs": 6, "num_features": 2, "num_labels": 3, "num_components": 2},
-    default={"num_obs": 200, "num_features": 5, "num_labels": 10, "num_components": 4},
+    tiny={"num_obs": 6, "num_features": 2, "num_labels": 3, "num_components": 2, "prior_mean": 0.2},
+    default={
+        "num_obs": 200,
+        "num_features": 5,
+        "num_labels": 10,
+        "num_components": 4,
+        "prior_mean": 0.2,
+    },  # fmt: skip
     small_settings={"num_components": 2, "gate_mean": -1.0, "amplitude": 2.0, "prior_mean": 0.3},
     check_settings={"kernel": "cosine", "gate_mean": 0.5, "prior_mean": 0.4, "amplitude": 1.0},
     refuse=refuse,

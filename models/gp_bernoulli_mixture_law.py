@@ -29,6 +29,9 @@ MAX_DRAWS = 50
 SITES = ("component_probs", "white", "component_size")
 GATE_DRAWS = 4
 """Draws of f at a new row given each posterior draw."""
+WIDE, WIDE_DRAWS = 400.0, 4000
+"""Above this variance of f the integral needs too many nodes: so many normal draws, shared by the rows, take
+its place there, with an error of at most .008 of a weight; the report counts such rows."""
 
 
 def mixture_law(
@@ -53,16 +56,29 @@ def mixture_law(
 
 
 def law_of_factors(X_new: Array, constants: Mapping[str, Any], state: Mapping[str, Any]) -> MixtureLaw:
-    """Return the law under variational factors: exact moments, by the gate's integral."""
+    """Return the law under variational factors: exact moments by the gate's integral (see `WIDE`)."""
     a, b = np.asarray(state["positive"], float), np.asarray(state["negative"], float)
     rows = X_new.shape[0]
     weights, variance = np.empty((rows, len(a))), np.empty(rows)
+    drawn = 0
     for at, mean, spread in latent_moments(state, constants, X_new):
-        moments = gate_moments(mean, spread)
-        weights[at], variance[at] = moments.mean, moments.variance.mean(axis=1)
+        wide = spread.max(axis=1) > WIDE
+        drawn += int(wide.sum())
+        for rows_of, method in ((~wide, "integral"), (wide, "draws")):
+            if rows_of.any():
+                moments = gate_moments(mean[rows_of], spread[rows_of], method, draws=WIDE_DRAWS)
+                place = np.arange(at.start, at.stop)[rows_of]
+                weights[place], variance[place] = moments.mean, moments.variance.mean(axis=1)
     kept = effective((a + b).sum(axis=1), float(constants.get("rho", 0.0)))
-    report = {"components": len(a), "kept": int(kept.sum())}
+    report = {"components": len(a), "kept": int(kept.sum()), "fitted_rows": fitted_rows(constants)}
+    if drawn:
+        report["gates_by_draws"] = drawn
     return MixtureLaw(kept_weights(weights, kept)[:, kept], (a / (a + b))[kept], variance, report)
+
+
+def fitted_rows(constants: Mapping[str, Any]) -> int:
+    """Return how many rows with labels the posterior has seen."""
+    return len(constants["fitted_row"]) if "fitted_row" in constants else 0
 
 
 def effective(size: Array, rho: float) -> Array:
@@ -129,6 +145,7 @@ def law_of_draws(draws: Mapping[str, Any], X_new: Array, constants: Mapping[str,
         "draws": chains * each,
         "parts": len(parts),
         "kept": float(kept.sum(2).mean()),
+        "fitted_rows": fitted_rows(constants),
     }
     return MixtureLaw(weights.reshape(rows, -1) / (chains * each), parts, variance, report)
 

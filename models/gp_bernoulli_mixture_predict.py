@@ -11,9 +11,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy import sparse
 from scipy.special import log_expit, softmax
 
 from labelzoo.models.gp_bernoulli_mixture import label_scores, log_gate
+from labelzoo.models.gp_kernel import LARGEST
 from labelzoo.models.sparse_bayes_kernel import GraphKernel
 from labelzoo.models.sparse_bayes_predict import kernel_of
 
@@ -23,6 +25,8 @@ LOWEST, HIGHEST = 1e-12, 1.0 - 1e-12
 """Range of label probabilities in predictions."""
 MAX_NEW_ROWS = 5000
 """Most new rows drawn jointly: their covariance is dense."""
+ROUNDING = 1e-12
+"""Of a row's variance: less than this share beyond the basis is rounding, and none."""
 SCORE_SAMPLES = 64
 """Gates that `log_score` averages over at a row that is not in the basis, 32 and their mirrors."""
 
@@ -38,8 +42,9 @@ def basis_rows(constants: Mapping[str, Any], X: Array) -> tuple[Array, Array]:
     Raises
     ------
     ValueError
-        If a user's kernel is no longer what it was in the fit.
+        If a user's kernel is no longer what it was in the fit, or a row is beyond what a kernel can hold.
     """
+    refuse_far(X)
     kernel = kernel_of(constants)
     if kernel.kind == "callable":
         _refuse_other_kernel(kernel, constants)
@@ -47,7 +52,28 @@ def basis_rows(constants: Mapping[str, Any], X: Array) -> tuple[Array, Array]:
     amplitude = float(constants["fitted_amplitude"])
     cross = amplitude * kernel.of_mapped(mapped, constants["mapped"]) @ constants["whitener"]
     own = amplitude * kernel.diagonal(mapped)
-    return cross, np.maximum(own - (cross**2).sum(axis=1), 0.0)
+    bad = np.flatnonzero(~(np.isfinite(own) & np.isfinite(cross).all(axis=1)))
+    if bad.size:
+        raise ValueError(f"X: the kernel {kernel.name!r} is not finite at row {bad[0]}")
+    rest = own - (cross**2).sum(axis=1)
+    return cross, np.where(rest > ROUNDING * own, rest, 0.0)
+
+
+def refuse_far(X: Array) -> None:
+    """Refuse features beyond `LARGEST`, whose squares a number cannot hold.
+
+    Raises
+    ------
+    ValueError
+        That names row and feature.
+    """
+    values = X.data if sparse.issparse(X) else np.asarray(X)
+    if values.size and float(np.abs(values).max()) > LARGEST:
+        row, column = (int(places[0]) for places in (abs(X) > LARGEST).nonzero())
+        raise ValueError(
+            f"X: row {row}, feature {column} is beyond {LARGEST:g}, whose square a number cannot "
+            "hold: rescale it"
+        )
 
 
 def _refuse_other_kernel(kernel: GraphKernel, constants: Mapping[str, Any]) -> None:
@@ -126,9 +152,14 @@ def predict(draw: Mapping[str, Any], X_new: Array, constants: Mapping[str, Any])
 
 
 def gate_draws(
-    white: Array, X_new: Array, constants: Mapping[str, Any], rng: Any, kept: Array | None = None
+    white: Array,
+    X_new: Array,
+    constants: Mapping[str, Any],
+    rng: Any,
+    kept: Array | None = None,
+    joint: bool = True,
 ) -> Iterator[Array]:
-    """Yield pi of new rows, one draw after another and joint over the rows: (row, component).
+    """Yield pi of new rows, one draw after another: (row, component).
 
     Parameters
     ----------
@@ -137,38 +168,51 @@ def gate_draws(
     rng : numpy Generator
     kept : bool (sample, component) or None
         Components that predict.
+    joint : bool
+        Draw the rows' gates jointly, else each row on its own.
 
     Raises
     ------
     ValueError
-        For more than `MAX_NEW_ROWS` rows, whose covariance is dense.
+        For more than `MAX_NEW_ROWS` rows jointly, whose covariance is dense.
     """
     rows = X_new.shape[0]
-    if rows > MAX_NEW_ROWS:
+    if joint and rows > MAX_NEW_ROWS:
         raise ValueError(
             f"X has {rows} rows, gp_bernoulli_mixture draws at most {MAX_NEW_ROWS} jointly: pass fewer rows"
         )
-    cross, _ = basis_rows(constants, X_new)
-    kernel = kernel_of(constants)
-    mapped = kernel.mapped(X_new)
-    rest = float(constants["fitted_amplitude"]) * kernel.of_mapped(mapped, mapped) - cross @ cross.T
-    values, vectors = np.linalg.eigh(rest)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    cross, variance = basis_rows(constants, X_new)
+    root = rest_root(cross, variance, X_new, constants) if joint else None
     for sample in range(len(white)):
-        fresh = rng.standard_normal((white.shape[1], rows))
-        logs = log_expit(float(constants["gate_mean"]) + cross @ white[sample].T + root @ fresh.T)
+        fresh = rng.standard_normal((white.shape[1], rows)).T
+        rest = np.sqrt(variance)[:, None] * fresh if root is None else root @ fresh
+        logs = log_expit(float(constants["gate_mean"]) + cross @ white[sample].T + rest)
         if kept is not None:
             logs[:, ~kept[sample]] = -np.inf
         yield softmax(logs, axis=1)
 
 
+def rest_root(cross: Array, variance: Array, X_new: Array, constants: Mapping[str, Any]) -> Array:
+    """Return a root of the rows' covariance beyond the basis: (row, row).
+
+    By the eigenvectors of the correlations, so that a row of large variance does not drown the others.
+    """
+    kernel = kernel_of(constants)
+    mapped = kernel.mapped(X_new)
+    rest = float(constants["fitted_amplitude"]) * kernel.of_mapped(mapped, mapped) - cross @ cross.T
+    sd = np.sqrt(variance)
+    safe = np.where(sd > 0, sd, 1.0)
+    values, vectors = np.linalg.eigh(np.where(np.outer(sd, sd) > 0, rest / safe[:, None] / safe, 0.0))
+    return sd[:, None] * vectors * np.sqrt(np.maximum(values, 0.0))
+
+
 def prob_draws(
-    draws: Mapping[str, Any], X_new: Array, constants: Mapping[str, Any], rng: Any
+    draws: Mapping[str, Any], X_new: Array, constants: Mapping[str, Any], rng: Any, joint: bool = True
 ) -> Iterator[Array]:
     """Yield P(label = 1) of new rows, one draw after another: (row, labels)."""
     probs = np.asarray(draws["component_probs"], float)
     white = np.asarray(draws["white"], float)
-    gates = gate_draws(white, X_new, constants, rng, kept_components(draws, constants))
+    gates = gate_draws(white, X_new, constants, rng, kept_components(draws, constants), joint)
     for gate, each in zip(gates, probs, strict=True):
         yield clipped(gate @ each)
 
@@ -194,10 +238,13 @@ def predict_draws(draws: Mapping[str, Any], X_new: Array, constants: Mapping[str
 def predict_moments(
     draws: Mapping[str, Any], X_new: Array, constants: Mapping[str, Any], rng: Any
 ) -> tuple[Array, Array]:
-    """Return mean and sd over draws of `predict_draws`, (row, labels) each, without holding the draws."""
+    """Return mean and sd over draws of `predict_draws`, (row, labels) each, without holding the draws.
+
+    Each row is drawn on its own, which its mean and sd do not see: no covariance among the new rows is made.
+    """
     mean = np.zeros((X_new.shape[0], np.shape(draws["component_probs"])[2]))
     square = np.zeros_like(mean)
-    for count, probs in enumerate(prob_draws(draws, X_new, constants, rng), start=1):
+    for count, probs in enumerate(prob_draws(draws, X_new, constants, rng, joint=False), start=1):
         gap = probs - mean
         mean += gap / count
         square += gap * (probs - mean)

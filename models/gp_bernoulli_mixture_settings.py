@@ -17,7 +17,7 @@ SETTINGS: dict[str, Any] = {
     "length_factor": None,
     "kernel": "auto",
     "hyperparameters": "fixed",
-    "prior_mean": 0.1,
+    "prior_mean": "frequency",
     "prior_strength": 2.0,
     "num_inducing": None,
     "rho": 0.0,

@@ -192,7 +192,7 @@ class ModelSpec:
         label covariance reads it. `draws` maps site names to (chain, draw, ...), `state` is what the engine
         kept in ``engine_state``, empty where it kept nothing.
     tiny, default : mapping
-        Sizes for checks and for examples.
+        Sizes for checks and for examples, and settings where these need others than the defaults.
     small_settings : mapping
         Settings for a comparison on a small subset, chosen so that a reference sampler converges there.
     check_settings : mapping
@@ -226,8 +226,8 @@ class ModelSpec:
     predict_moments: Callable[..., Any] | None = None
     label_law: Callable[..., Any] | None = None
     mixture_law: Callable[..., Any] | None = None
-    tiny: Mapping[str, int] = field(default_factory=dict)
-    default: Mapping[str, int] = field(default_factory=dict)
+    tiny: Mapping[str, Any] = field(default_factory=dict)
+    default: Mapping[str, Any] = field(default_factory=dict)
     small_settings: Mapping[str, Any] = field(default_factory=dict)
     check_settings: Mapping[str, Any] = field(default_factory=dict)
     refuse: Callable[[Any, Mapping[str, Any]], None] | None = None

@@ -96,7 +96,8 @@ heat_map(theta[order], rows_of[order], names, axis)
 plt.show()
 
 # %% [markdown]
-# Components without rows (on the right) keep their prior: more than are needed do no harm.
+# Components without rows (on the right) keep their prior, here each label's frequency: far from all data,
+# where the gate is open, predictions are drawn to it.
 #
 # Where are they? Below left, the likeliest component of each new point; right, the probability of `E4`.
 # Within the disc of `E1` it should be .21 everywhere, since nothing there tells an `E4` from the others, and
@@ -192,7 +193,7 @@ plt.show()
 #
 # ## Emoji
 #
-# The same with readable labels: keywords of emoji that occur at least 20 times.
+# The same with readable labels: keywords that occur at least 25 times, and every other emoji that has one.
 
 # %%
 emoji = load("emoji")
@@ -224,21 +225,14 @@ plt.show()
 law = mixture_law(posterior, test)
 
 
-def covariance(row):
-    """Return the covariance of the labels of a row: (labels, labels)."""
-    mean = law.weights[row] @ law.parts
-    apart = np.sqrt(law.weights[row])[:, None] * (law.parts - mean)
-    return np.diag(law.weights[row] @ (law.parts * (1 - law.parts))) + apart.T @ apart
-
-
 def strength(row):
     """Return the largest covariance of two labels."""
-    C = covariance(row)
+    C = law.covariance(row)
     return np.abs(C - np.diag(np.diag(C))).max()
 
 
 row = max(range(test.num_rows), key=strength)
-C = covariance(row)
+C = law.covariance(row)
 top = np.argsort(-np.diag(C))[:8]
 deviation = np.sqrt(np.diag(C))[top]
 labels = np.array(test.label_names)[top]

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import xarray as xr
 
-from labelzoo.arguments import size_words, whole_number
+from labelzoo.arguments import label_data, size_words, whole_number
 from labelzoo.inference.engine import Engine, EngineResult
 from labelzoo.inference.fixed_point import FixedPointResult, check_options, iterate
 from labelzoo.inference.gp_bernoulli_mixture import mean_field, starts, structured
@@ -175,7 +175,10 @@ def _run(
 ) -> EngineResult:
     check_options(max_iter, tolerance)
     climb = climb_of(method, accelerate, inner)
-    count, restarts = whole_number("num_samples", num_samples, 1), whole_number("num_starts", num_starts, 1)
+    count, restarts = (
+        whole_number("num_samples", num_samples, 1),
+        whole_number("num_starts", num_starts, 1, 1000),
+    )
     khats = whole_number("khat_samples", khat_samples, 0)
     if 0 < khats < MIN_WEIGHTS:
         raise ValueError(f"khat_samples must be 0 or at least {MIN_WEIGHTS}, got {khat_samples!r}")
@@ -242,7 +245,10 @@ def _warm(path: Any, inputs: Inputs) -> tuple[Mapping[str, Any], Array] | None:
         return None
     from labelzoo.inference.posterior import load
 
-    tree = load(path)
+    try:
+        tree = load(path)
+    except (ValueError, OSError) as error:
+        raise ValueError(f"warm_from: {error}") from error
     rows = np.asarray(inputs.get("fitted_row", np.arange(len(inputs["factor"]))))
     before = tree["constant_data"].dataset
     earlier = before["fitted_row"].values if "fitted_row" in before else None
@@ -264,12 +270,22 @@ def earlier_state(
             "the posterior to start from keeps no variational state: it must be of structured or mean_field"
         )
     state = {str(name): array.values for name, array in tree["engine_state"].data_vars.items()}
+    broken = [
+        name
+        for name, array in state.items()
+        if not np.isfinite(array).all() or (name != "potential" and (array < 0).any())
+    ]
+    if broken:
+        raise ValueError(
+            f"the posterior to start from is damaged: engine_state/{broken[0]} has values that are not "
+            "finite or below 0"
+        )
     known = np.arange(len(state["responsibility"])) if earlier is None else np.asarray(earlier)
     place = {name: i for i, name in enumerate(known.tolist())}
     return state, np.array([place.get(name, -1) for name in np.asarray(rows).tolist()], int)
 
 
-def refit(previous: xr.DataTree, data: Any, *, rng_key: Any, progress: bool = False, **changed: Any) -> Any:
+def refit(previous: Any, data: Any, *, rng_key: Any, progress: bool = False, **changed: Any) -> Any:
     """Fit `data` with the settings and options of `previous`, starting where it ended.
 
     Rows that `previous` had, by their example names, start from their factors; a new row from its prediction.
@@ -293,6 +309,9 @@ def refit(previous: xr.DataTree, data: Any, *, rng_key: Any, progress: bool = Fa
     """
     from labelzoo.models import registry
 
+    if not isinstance(previous, xr.DataTree):
+        raise ValueError(f"previous must be a posterior (DataTree), got {type(previous).__name__}")
+    label_data(data)
     name = previous.attrs.get("engine")
     if previous.attrs.get("model") != "gp_bernoulli_mixture" or name not in ENGINES:
         raise ValueError(

@@ -221,6 +221,7 @@ def run(
     FloatingPointError
         If the bound is not finite; the message names the block.
     """
+    whole_number("epochs", epochs, 1)
     check_options(epochs, tolerance)
     batch = None if batch_size is None else whole_number("batch_size", batch_size, 1)
     count, restarts = whole_number("num_samples", num_samples, 1), whole_number("num_starts", num_starts, 1)

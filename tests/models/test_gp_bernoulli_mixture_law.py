@@ -10,9 +10,15 @@ from labelzoo.inference.gp_bernoulli_mixture import structured
 from labelzoo.inference.gp_bernoulli_mixture.factors import problem_of
 from labelzoo.models.gp_bernoulli_mixture_card import constants as constants_of_inputs
 from labelzoo.models.gp_bernoulli_mixture_card import prepare, spec
-from labelzoo.models.gp_bernoulli_mixture_gate import log_gate
+from labelzoo.models.gp_bernoulli_mixture_gate import gate_moments, log_gate
 from labelzoo.models.gp_bernoulli_mixture_latent import latent_moments, whites
-from labelzoo.models.gp_bernoulli_mixture_law import MAX_DRAWS, effective, kept_weights, mixture_law
+from labelzoo.models.gp_bernoulli_mixture_law import (
+    MAX_DRAWS,
+    WIDE_DRAWS,
+    effective,
+    kept_weights,
+    mixture_law,
+)
 
 Array = Any
 ROWS, NEW, LABELS, COMPONENTS = 14, 5, 4, 3
@@ -133,7 +139,7 @@ def test_components_below_rho_go_and_the_largest_stays() -> None:
     state["positive"][1] += 30.0
     whole = mixture_law({}, X, constants, state)
     law = mixture_law({}, X, {**constants, "rho": 1.0}, state)
-    assert law.report == {"components": 3, "kept": 1}
+    assert law.report == {"components": 3, "kept": 1, "fitted_rows": 14}
     np.testing.assert_array_equal(law.weights, 1.0)
     np.testing.assert_array_equal(law.parts, whole.parts[[1]])
     np.testing.assert_array_equal(law.weight_variance, whole.weight_variance)
@@ -153,7 +159,7 @@ def test_the_law_of_draws_by_brute_force() -> None:
     constants, _, X, _ = fitted()
     draws = chains(constants["whitener"].shape[1])
     law = mixture_law(draws, X[:ROWS], constants, {})
-    assert law.report == {"components": 3, "draws": 12, "parts": 36, "kept": 3.0}
+    assert law.report == {"components": 3, "draws": 12, "parts": 36, "kept": 3.0, "fitted_rows": 14}
     Z = (X[:ROWS] - constants["center"]) * constants["feature_scale"]
     square = ((Z[:, None] - Z) ** 2).sum(axis=2)
     load = 4.0 * np.exp(-square / (2 * float(constants["length2"]))) @ constants["whitener"]
@@ -232,3 +238,16 @@ def test_one_component() -> None:
     law = mixture_law({}, X, constants, single)
     np.testing.assert_array_equal(law.weights, 1.0)
     assert not law.weight_variance.any()
+
+
+def test_gates_of_a_wide_law_are_drawn() -> None:
+    """Above `WIDE` the moments come from shared draws; they agree with the integral within their error."""
+    constants, state, X, _ = fitted(amplitude=500.0)
+    law = mixture_law({}, X, constants, state)
+    assert law.report["gates_by_draws"] >= 1
+    ((_, mean, variance),) = latent_moments(state, constants, X)
+    exact = gate_moments(mean, variance)
+    error = np.sqrt(np.maximum(exact.variance, 1e-12) / WIDE_DRAWS)
+    assert np.abs((law.weights - exact.mean) / error).max() < 5
+    plain = mixture_law({}, X, {**constants, "fitted_amplitude": 4.0}, state)
+    assert "gates_by_draws" not in plain.report

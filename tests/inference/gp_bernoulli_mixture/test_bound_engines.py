@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import betaln
 
+from labelzoo.acquisition import ask
 from labelzoo.data import LabelData
 from labelzoo.inference.fit import fit
 from labelzoo.inference.gp_bernoulli_mixture import bounds, stationarity
@@ -14,6 +15,7 @@ from labelzoo.inference.gp_bernoulli_mixture.factors import Factors, problem_of
 from labelzoo.inference.posterior import save
 from labelzoo.inference.predict import mean_prob
 from labelzoo.models.gp_bernoulli_mixture_card import spec
+from labelzoo.models.sparse_bayes_kernel import register_kernel
 
 QUICK: dict[str, Any] = {"num_components": 3, "gate_mean": -3.0}
 
@@ -146,3 +148,46 @@ def test_mean_field_by_iteration_and_by_root_agree() -> None:
     ]
     ends = [tree["optimization"]["objective"].values[-1] for tree in trees]
     assert ends[0] == pytest.approx(ends[1], rel=1e-3)
+
+
+def test_a_damaged_start_and_wrong_arguments_of_refit_are_named(tmp_path: Any) -> None:
+    data = two_groups(12)
+    tree = fit("gp_bernoulli_mixture", data, "structured", seed=0, num_samples=10, khat_samples=0, **QUICK)
+    path = tmp_path / "damaged.nc"
+    for name, value, words in (
+        ("potential", np.nan, "potential"),
+        ("responsibility", -3.0, "responsibility"),
+    ):
+        other = tree.copy(deep=True)
+        other["engine_state"][name].values[0, 0] = value
+        save(other, path)
+        with pytest.raises(ValueError, match=f"engine_state/{words} has values"):
+            fit("gp_bernoulli_mixture", data, "structured", seed=0, warm_from=str(path), **QUICK)
+        with pytest.raises(ValueError, match="damaged"):
+            bounds.refit(other, data, rng_key=0)
+    with pytest.raises(ValueError, match="warm_from: "):
+        fit("gp_bernoulli_mixture", data, "structured", warm_from=str(tmp_path / "none.nc"), **QUICK)
+    with pytest.raises(ValueError, match="previous must be a posterior"):
+        bounds.refit({}, data, rng_key=0)
+    with pytest.raises(ValueError, match="data must be a LabelData"):
+        bounds.refit(tree, data.X, rng_key=0)
+
+
+def test_sparse_refuses_what_is_no_kernel() -> None:
+    def indefinite(A: Any, B: Any) -> Any:
+        return np.cos(3.0 * np.abs(A[:, :1] - B[:, :1].T)) + 2.0 * (A @ B.T > 0) - 1.0
+
+    register_kernel("mixture_indefinite", indefinite)
+    with pytest.raises(ValueError, match="mixture_indefinite"):
+        fit("gp_bernoulli_mixture", two_groups(40), "sparse", kernel="mixture_indefinite", **QUICK)
+
+
+def test_eta_counts_the_rows_of_the_fit_where_the_pool_has_none() -> None:
+    data = two_groups(30)
+    tree = fit("gp_bernoulli_mixture", data, "structured", seed=0, num_samples=10, khat_samples=0, **QUICK)
+    X = np.random.default_rng(5).normal(size=(40, 3))
+    pool = LabelData(X, np.full((40, 5), np.nan), label_names=data.label_names)
+    alone = ask(tree, pool, acquire="gp_b2m", batch=10)
+    told = ask(tree, pool, acquire="gp_b2m", batch=10, labelled=data)
+    assert list(alone["obs"]) == list(told["obs"])
+    np.testing.assert_allclose(alone["gain"], told["gain"])
