@@ -157,9 +157,8 @@ def gate_draws(
     constants: Mapping[str, Any],
     rng: Any,
     kept: Array | None = None,
-    joint: bool = True,
 ) -> Iterator[Array]:
-    """Yield pi of new rows, one draw after another: (row, component).
+    """Yield pi of new rows, one draw after another and joint over the rows: (row, component).
 
     Parameters
     ----------
@@ -168,25 +167,22 @@ def gate_draws(
     rng : numpy Generator
     kept : bool (sample, component) or None
         Components that predict.
-    joint : bool
-        Draw the rows' gates jointly, else each row on its own.
 
     Raises
     ------
     ValueError
-        For more than `MAX_NEW_ROWS` rows jointly, whose covariance is dense.
+        For more than `MAX_NEW_ROWS` rows, whose covariance is dense.
     """
     rows = X_new.shape[0]
-    if joint and rows > MAX_NEW_ROWS:
+    if rows > MAX_NEW_ROWS:
         raise ValueError(
             f"X has {rows} rows, gp_bernoulli_mixture draws at most {MAX_NEW_ROWS} jointly: pass fewer rows"
         )
     cross, variance = basis_rows(constants, X_new)
-    root = rest_root(cross, variance, X_new, constants) if joint else None
+    root = rest_root(cross, variance, X_new, constants)
     for sample in range(len(white)):
         fresh = rng.standard_normal((white.shape[1], rows)).T
-        rest = np.sqrt(variance)[:, None] * fresh if root is None else root @ fresh
-        logs = log_expit(float(constants["gate_mean"]) + cross @ white[sample].T + rest)
+        logs = log_expit(float(constants["gate_mean"]) + cross @ white[sample].T + root @ fresh)
         if kept is not None:
             logs[:, ~kept[sample]] = -np.inf
         yield softmax(logs, axis=1)
@@ -207,12 +203,12 @@ def rest_root(cross: Array, variance: Array, X_new: Array, constants: Mapping[st
 
 
 def prob_draws(
-    draws: Mapping[str, Any], X_new: Array, constants: Mapping[str, Any], rng: Any, joint: bool = True
+    draws: Mapping[str, Any], X_new: Array, constants: Mapping[str, Any], rng: Any
 ) -> Iterator[Array]:
     """Yield P(label = 1) of new rows, one draw after another: (row, labels)."""
     probs = np.asarray(draws["component_probs"], float)
     white = np.asarray(draws["white"], float)
-    gates = gate_draws(white, X_new, constants, rng, kept_components(draws, constants), joint)
+    gates = gate_draws(white, X_new, constants, rng, kept_components(draws, constants))
     for gate, each in zip(gates, probs, strict=True):
         yield clipped(gate @ each)
 
@@ -238,13 +234,10 @@ def predict_draws(draws: Mapping[str, Any], X_new: Array, constants: Mapping[str
 def predict_moments(
     draws: Mapping[str, Any], X_new: Array, constants: Mapping[str, Any], rng: Any
 ) -> tuple[Array, Array]:
-    """Return mean and sd over draws of `predict_draws`, (row, labels) each, without holding the draws.
-
-    Each row is drawn on its own, which its mean and sd do not see: no covariance among the new rows is made.
-    """
+    """Return mean and sd over draws of `predict_draws`, (row, labels) each, without holding the draws."""
     mean = np.zeros((X_new.shape[0], np.shape(draws["component_probs"])[2]))
     square = np.zeros_like(mean)
-    for count, probs in enumerate(prob_draws(draws, X_new, constants, rng, joint=False), start=1):
+    for count, probs in enumerate(prob_draws(draws, X_new, constants, rng), start=1):
         gap = probs - mean
         mean += gap / count
         square += gap * (probs - mean)

@@ -127,7 +127,7 @@ def test_refit_goes_on_from_the_earlier_posterior(tmp_path: Any) -> None:
         ("structured", {"num_inducing": 4}, "num_inducing"),
         ("mean_field", {"inner": "both"}, "inner"),
         ("mean_field", {"tolerance": -1}, "tolerance"),
-        ("sparse", {"epochs": 0}, "max_iter"),
+        ("sparse", {"epochs": 0}, "epochs must"),
         ("sparse", {"batch_size": 0}, "batch_size"),
         ("sparse", {"single": 1}, "single"),
         ("sparse", {"step": 2.0}, "step"),
