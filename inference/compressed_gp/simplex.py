@@ -23,7 +23,7 @@ STEP = 0.5
 VALUE_SPREAD = 1e-6
 VERTEX_SPREAD = 1e-3
 BUDGET = 400
-"""Evaluations a target: double the paper's likely order, so that the median target converges."""
+"""Evaluations a target; the paper gives no number."""
 
 
 class Simplex(NamedTuple):
