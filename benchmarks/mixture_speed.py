@@ -98,9 +98,11 @@ def traces(data: LabelData, rows: int, components: int, gate_means: list[float],
                 values = traced(problem, climb, phi, most)
                 gain = (values - values[0]) / max(float(values[-1] - values[0]), 1e-300)
                 counts = "  ".join(f"{100 * s:g} %: {int(np.argmax(gain >= s)) + 1:4d}" for s in SHARES)
+                near = int(np.argmax(values >= values[-1] - 0.01 * abs(values[-1]))) + 1
                 shown = values[np.unique(np.minimum([0, 1, 2, 4, 9, 19, 49, 99, 299], len(values) - 1))]
                 text = " ".join(f"{value:.1f}" for value in shown)
                 ended = "at rest" if len(values) < most else "not at rest"
+                counts += f"  within 1 % of the end: {near:4d}"
                 print(f"  {name:26s} sweeps to {counts}   of {len(values)} ({ended})")
                 print(f"    bound after sweeps 1 2 3 5 10 20 50 100 300 as far as made: {text}")
 
