@@ -21,6 +21,7 @@ from scipy.linalg import solve_triangular
 
 from labelzoo.acquisition.mixture_law import MixtureLaw
 from labelzoo.acquisition.problem import Acquisition, Problem
+from labelzoo.arguments import real
 
 Array = Any
 
@@ -204,12 +205,12 @@ def gp_b2m_with(
 
 
 def _number(value: Any, name: str, above: bool = False) -> float:
-    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not (number and np.isfinite(value) and (value > 0 if above else value >= 0)):
+    number = real(value)
+    if not (np.isfinite(number) and (number > 0 if above else number >= 0)):
         raise ValueError(
             f"{name} must be a finite number {'above' if above else 'of at least'} 0, got {value!r}"
         )
-    return float(value)
+    return number
 
 
 def _log_determinant_score(problem: Problem) -> Array:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
+from labelzoo.arguments import whole_number
 from labelzoo.inference.compressed_gp.kernel14 import (
     Caches,
     Evidence,
@@ -165,10 +166,8 @@ def _climb(start: Array, u: Array, caches: Caches) -> Any:
 
 
 def schedule(period: Any = 1) -> Schedule:
-    """Return the schedule before the first query; ValueError unless `period` is an int of at least 1."""
-    if isinstance(period, bool) or not isinstance(period, int | np.integer) or period < 1:
-        raise ValueError(f"period must be an int of at least 1, got {period!r}")
-    return Schedule(int(period), 0, None)
+    """Return the schedule before the first query; ValueError unless `period` is an integer of at least 1."""
+    return Schedule(whole_number("period", period, 1), 0, None)
 
 
 def due(state: Schedule, targets: int) -> bool:

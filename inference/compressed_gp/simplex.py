@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from labelzoo.arguments import whole_number
 from labelzoo.inference.compressed_gp.hyperparameters import Fit, objective, start_of
 from labelzoo.inference.compressed_gp.kernel14 import Caches
 from labelzoo.inference.sparse_bayes.terms import read_matrix
@@ -55,14 +56,13 @@ def s_opt(targets: Any, caches: Caches, *, theta: Any = None, budget: Any = BUDG
     ValueError
         For shapes that do not fit, or a budget below 6.
     """
-    if isinstance(budget, bool) or not isinstance(budget, int | np.integer) or budget < 6:
-        raise ValueError(f"budget must be an int of at least 6, got {budget!r}")
+    budget = whole_number("budget", budget, 6)
     U = read_matrix(targets, "targets")
     simplex = _first(start_of(theta, U.shape[1]), U, caches)
-    live = _live(simplex, int(budget))
+    live = _live(simplex, budget)
     while live.any():
         simplex = _moved(simplex, live, U, caches)
-        live = _live(simplex, int(budget))
+        live = _live(simplex, budget)
     best = simplex.vertices[:, 0]
     return Fit(np.exp(best), simplex.values[:, 0], simplex.evaluations, _small(simplex))
 

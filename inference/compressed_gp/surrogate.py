@@ -16,6 +16,7 @@ import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 from scipy.special import ndtr
 
+from labelzoo.arguments import whole_number
 from labelzoo.inference.compressed_gp.hyperparameters import Fit, objective, start_of
 from labelzoo.inference.compressed_gp.kernel14 import Caches, squared_distances
 from labelzoo.inference.sparse_bayes.terms import read_matrix
@@ -95,9 +96,7 @@ def b_opt(
     """
     if improvement not in ("ei", "ei95"):
         raise ValueError(f"improvement must be 'ei' or 'ei95', got {improvement!r}")
-    for name, value in (("levels", levels), ("share", share)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise ValueError(f"{name} must be an int of at least 1, got {value!r}")
+    levels, share = whole_number("levels", levels, 1), whole_number("share", share, 1)
     U = read_matrix(targets, "targets")
     start = start_of(theta, U.shape[1])
     found = [_search(x, U[:, [g]], caches, improvement, levels, share) for g, x in enumerate(start)]

@@ -129,7 +129,7 @@ def test_kernel_updates_every_period():
     assert len(searched) == 3 and searched[0] is None and searched[2][0, 0] == 2.0
     state = hyper.advance(state, U[:, :1], caches, search)
     assert len(searched) == 4 and state.theta.shape == (1, 5)
-    with pytest.raises(ValueError, match="period must be an int of at least 1, got 0"):
+    with pytest.raises(ValueError, match="period must be an integer of at least 1, got 0"):
         hyper.schedule(0)
 
 
@@ -143,5 +143,5 @@ def test_start_keeps_what_is_known():
 
 def test_bad_budget_is_named():
     U, caches = planted(targets=1)
-    with pytest.raises(ValueError, match="budget must be an int of at least 6, got 5"):
+    with pytest.raises(ValueError, match="budget must be an integer of at least 6, got 5"):
         s_opt(U, caches, budget=5)

@@ -76,6 +76,6 @@ def test_bad_options_are_named():
     U, caches = planted(4, 1, seed=5)
     with pytest.raises(ValueError, match="improvement must be 'ei' or 'ei95', got 'ucb'"):
         surrogate.b_opt(U, caches, improvement="ucb")
-    with pytest.raises(ValueError, match="levels must be an int of at least 1, got 0"):
+    with pytest.raises(ValueError, match="levels must be an integer of at least 1, got 0"):
         surrogate.b_opt(U, caches, levels=0)
     assert surrogate.b_opt(np.empty((4, 0)), caches).theta.shape == (0, 5)
