@@ -1,0 +1,56 @@
+"""The compression that the target processes stand on: bpca by mean field, and its canonical targets.
+
+Shi and Yu, ICML 2019, section 3, levels one and two; what is fitted is `labelzoo.models.bpca`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from labelzoo.inference.bpca.canonical import Canonical, canonical_targets
+from labelzoo.inference.bpca.factors import Factors, noise_mean
+from labelzoo.inference.bpca.mean_field import OPTIONS, climb, start
+
+Array = Any
+
+
+class Compression(NamedTuple):
+    """A fit of the compressed rows.
+
+    Attributes
+    ----------
+    canonical : Canonical
+    noise_variance : float
+        1 / E tau, squared units of a scaled compressed row.
+    factors : Factors
+        Where the ascent ended; the next fit may begin there.
+    converged : bool
+    """
+
+    canonical: Canonical
+    noise_variance: float
+    factors: Factors
+    converged: bool
+
+
+def compress(inputs: Mapping[str, Any], *, max_iter: Any = OPTIONS["max_iter"]) -> Compression:
+    """Return the fit of `inputs`, what the card of bpca prepares from rows of labels.
+
+    Rows that are all alike leave no target: ``canonical.targets`` is (row, 0).
+    """
+    with jax.enable_x64(True):
+        first = start(jax.random.key(0), inputs, inputs["num_components"])
+        found = climb(
+            first,
+            inputs,
+            max_iter=max_iter,
+            tolerance=OPTIONS["tolerance"],
+            rotation=True,
+            prune=OPTIONS["prune"],
+        )
+    f = Factors(*(np.asarray(value, float) for value in found.factors))
+    noise = float(1.0 / noise_mean(f))
+    canonical = canonical_targets(f.scores_mean, f.loadings_mean, f.mean_mean, noise)
+    return Compression(canonical, noise, f, found.converged)
