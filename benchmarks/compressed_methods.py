@@ -12,10 +12,10 @@ from. Choosers:
     cs_br           largest sum of log predictive variances of a Bayesian ridge regression a measurement
     mmc, li_adaptive, ivr, random  of the catalogue
 
-Predictors: ``omp``, ``corr``, ``regression`` (and ``bp``) decode what the target processes predict, ``cs_omp``
-and the like what processes of the measurements predict; ``cs_miml`` is the posterior mean of BML-CS; ``cs_br``
-and ``cs_rr`` are (Bayesian) ridge regressions of the measurements on the features, decoded by matching
-pursuit; ``logistic`` is one-vs-rest logistic regression on the labels.
+Predictors: ``omp``, ``corr``, ``regression`` (and ``bp``) decode what the target processes predict,
+``cs_omp`` and the like what processes of the measurements predict; ``cs_miml`` is the posterior mean of
+BML-CS; ``cs_br`` and ``cs_rr`` are (Bayesian) ridge regressions of the measurements on the features, decoded
+by matching pursuit; ``logistic`` is one-vs-rest logistic regression on the labels.
 """
 
 from typing import Any, NamedTuple
