@@ -21,6 +21,7 @@ from labelzoo.inference.bpca.factors import (
     update_scores,
 )
 from labelzoo.inference.bpca.ml import ppca, score_means
+from labelzoo.inference.bpca.pseudo_rows import arrays_of, pseudo_rows
 from labelzoo.inference.bpca.rotation import rotation_step
 from labelzoo.inference.compile_time import compile_clock
 from labelzoo.inference.engine import Engine, EngineResult
@@ -88,23 +89,6 @@ def _settled(factors: Factors, inputs: dict[str, Array]) -> tuple[Factors, Array
     return factors, bound(factors, inputs)
 
 
-READ = (
-    "compressed",
-    "row_mean",
-    "scatter",
-    "precision_shape",
-    "precision_rate",
-    "noise_shape",
-    "noise_rate",
-    "mean_precision",
-)
-
-
-def arrays_of(inputs: Inputs) -> dict[str, Array]:
-    """Return what the updates read, as arrays."""
-    return {name: np.asarray(inputs[name], float) for name in READ}
-
-
 def kept_columns(loadings_mean: Any, prune: float) -> Array:
     """Return which columns hold norm(mW_i)^2 >= prune times the largest; never none: bool (component,).
 
@@ -150,9 +134,11 @@ def climb(
 ) -> Climb:
     """Ascend, prune at rest, and ascend again until no column is dropped.
 
-    Bounds before and after a column is dropped are of different models, so the trace is of the last round.
+    On pseudo-rows: measurement^2 component + component^3 flops a sweep. Bounds before and after a column is
+    dropped are of different models, so the trace is of the last round.
     """
-    arrays = arrays_of(inputs)
+    pseudo = pseudo_rows(inputs)
+    arrays, factors = pseudo.arrays, pseudo.reduced(factors)
     step = partial(_step, inputs=arrays, rotation=rotation)
     used = 0
     while True:
@@ -176,8 +162,8 @@ def climb(
         if used >= max_iter:
             factors, begun = _settled(factors, arrays)
             words = f"stopped at max_iter={max_iter} when columns had just been dropped"
-            return Climb(factors, np.asarray([float(begun)]), False, words, used)
-    return Climb(factors, trace, found.converged, found.message, used)
+            return Climb(pseudo.expanded(factors), np.asarray([float(begun)]), False, words, used)
+    return Climb(pseudo.expanded(factors), trace, found.converged, found.message, used)
 
 
 @partial(jax.jit, static_argnames="num_samples")
@@ -236,7 +222,7 @@ def run_mean_field(
 ) -> EngineResult:
     """Climb from the fit by maximum likelihood to where coordinate ascent rests, prune, and draw from q.
 
-    Cost: iterations x (rows measurement component + component^3) flops.
+    Cost: rows measurement^2 flops once, and iterations x (measurement^2 component + component^3).
 
     Parameters
     ----------
