@@ -82,7 +82,7 @@ def _step(factors: Factors, inputs: dict[str, Array], rotation: bool) -> tuple[F
 
 
 @jax.jit
-def _settled(factors: Factors, inputs: dict[str, Array]) -> tuple[Factors, Array]:
+def settled(factors: Factors, inputs: dict[str, Array]) -> tuple[Factors, Array]:
     """Return the factors with q(U), q(alpha) and q(tau) made to fit the rest, and their bound."""
     for update in (update_scores, update_precision, update_noise):
         factors = update(factors, inputs)
@@ -101,7 +101,10 @@ def kept_columns(loadings_mean: Any, prune: float) -> Array:
 
 
 def dropped(factors: Factors, keep: Array) -> Factors:
-    """Return the factors of the columns to keep; q(U), q(alpha) and q(tau) no longer fit the rest."""
+    """Return the factors of the columns to keep; q(U), q(alpha) and q(tau) no longer fit the rest.
+
+    `keep` may also be the columns' numbers in a new order.
+    """
     square, factors = np.ix_(keep, keep), Factors(*map(np.asarray, factors))
     return factors._replace(
         scores_mean=factors.scores_mean[:, keep],
@@ -142,7 +145,7 @@ def climb(
     step = partial(_step, inputs=arrays, rotation=rotation)
     used = 0
     while True:
-        factors, begun = _settled(factors, arrays)
+        factors, begun = settled(factors, arrays)
         found = iterate(
             step,
             factors,
@@ -160,7 +163,7 @@ def climb(
             break
         factors = dropped(factors, keep)
         if used >= max_iter:
-            factors, begun = _settled(factors, arrays)
+            factors, begun = settled(factors, arrays)
             words = f"stopped at max_iter={max_iter} when columns had just been dropped"
             return Climb(pseudo.expanded(factors), np.asarray([float(begun)]), False, words, used)
     return Climb(pseudo.expanded(factors), trace, found.converged, found.message, used)
