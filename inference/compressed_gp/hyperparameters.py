@@ -170,13 +170,17 @@ def schedule(period: Any = 1) -> Schedule:
     return Schedule(whole_number("period", period, 1), 0, None)
 
 
-def due(state: Schedule, targets: int) -> bool:
-    """Say whether the next query needs a search: none yet, `period` queries old, or other targets."""
-    return state.theta is None or state.age >= state.period or len(state.theta) != targets
+def due(state: Schedule) -> bool:
+    """Say whether the next query needs a search of all targets: none yet, or `period` queries old."""
+    return state.theta is None or state.age >= state.period
 
 
 def advance(state: Schedule, targets: Any, caches: Caches, search: Callable[..., Fit]) -> Schedule:
     """Return the schedule of the next query: theta searched from the last one where due, else kept.
+
+    Theta belongs to a place among the targets, which are ordered by weight; what stands there may change with
+    the compression. Where there are fewer targets than before, the last theta are left; where there are more,
+    the new ones alone are searched, from the last theta there is.
 
     Parameters
     ----------
@@ -186,7 +190,12 @@ def advance(state: Schedule, targets: Any, caches: Caches, search: Callable[...,
     search : callable
         `gradient`, `s_opt` or `b_opt`.
     """
-    if not due(state, np.shape(targets)[1]):
-        return state._replace(age=state.age + 1)
-    fit = search(targets, caches, theta=state.theta)
-    return Schedule(state.period, 1, fit.theta)
+    U = np.asarray(targets)
+    if due(state):
+        return Schedule(state.period, 1, search(U, caches, theta=state.theta).theta)
+    theta = np.asarray(state.theta)[: U.shape[1]]
+    more = U.shape[1] - len(theta)
+    if more:
+        begin = np.repeat(theta[-1:], more, axis=0) if len(theta) else None
+        theta = np.vstack([theta, search(U[:, len(theta) :], caches, theta=begin).theta])
+    return Schedule(state.period, state.age + 1, theta)

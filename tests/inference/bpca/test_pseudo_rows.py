@@ -45,7 +45,9 @@ def test_a_column_switched_off_is_one_that_is_not_there():
         fewer, value = rotation_step(steps.sweep(fewer, arrays), arrays)
         off, same = rotation_step(steps.sweep(off, arrays), arrays)
         assert float(same) == pytest.approx(float(value), rel=1e-12)
-    assert (np.asarray(off.loadings_mean)[:, 2:] == 0).all() and (np.asarray(off.scores_mean)[:, 2:] == 0).all()
+    assert (np.asarray(off.loadings_mean)[:, 2:] == 0).all() and (
+        np.asarray(off.scores_mean)[:, 2:] == 0
+    ).all()
     np.testing.assert_array_equal(np.asarray(off.scores_covariance)[2:], np.eye(4)[2:])
     close(fewer, dropped(off, np.array([True, True, False, False])))
 
