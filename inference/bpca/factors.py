@@ -4,8 +4,8 @@ t = E tau, Phi = E U'U = mU'mU + m SU, Omega = E W'W = mW'mW + d SW. Bishop, "Va
 components", ICANN 1999, equations (11) to (15), re-derived.
 
 The rows enter through the inner products of the columns of [1, R] alone. They may therefore be replaced by
-any (1~, R~) of equal inner products: `inputs` holds them as ``ones`` (graph,) and ``compressed``, and the true
-number of rows m as ``num_rows``. A sweep then costs measurement^2 component flops, whatever m is
+any (1~, R~) of equal inner products: `inputs` holds them as ``ones`` (graph,) and ``compressed``, and the
+true number of rows m as ``num_rows``. A sweep then costs measurement^2 component flops, whatever m is
 (`labelzoo.inference.bpca.pseudo_rows`). A column whose q(W) is the point 0, covariance and all, takes no
 part: its q(U) is the prior, and it adds nothing to the bound.
 """

@@ -1,8 +1,8 @@
 """The climb of mean field in one compiled program for every number of rows: for fits repeated as rows come.
 
-`labelzoo.inference.bpca.mean_field.climb` compiles anew where a column is dropped, and where a row is added to
-fewer rows than measurements. Here rows are padded pseudo-rows, and a dropped column stays in its place with a
-q(W) that is the point 0, after those that are live. The numbers are the same.
+`labelzoo.inference.bpca.mean_field.climb` compiles anew where a column is dropped, and where a row is added
+to fewer rows than measurements. Here rows are padded pseudo-rows, and a dropped column stays, after those that
+are live, with a q(W) that is the point 0. The numbers are the same.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from labelzoo.inference.bpca.factors import Factors, bound, sweep
+from labelzoo.inference.bpca.factors import Factors, sweep
 from labelzoo.inference.bpca.mean_field import Climb, dropped, kept_columns, settled
 from labelzoo.inference.bpca.pseudo_rows import pseudo_rows
 from labelzoo.inference.bpca.rotation import rotation_step

@@ -59,7 +59,7 @@ class PseudoRows(NamedTuple):
 def pseudo_rows(inputs: Inputs, size: int | None = None) -> PseudoRows:
     """Return min(rows, measurement + 1) pseudo-rows, or `size` of them, which may not be less.
 
-    Further ones are zero: no row is all zero in [1, R], so they belong to none. rows measurement^2 flops, once.
+    Further ones are zero, and so are their scores. rows measurement^2 flops, once.
     """
     arrays = arrays_of(inputs)
     Q, T = np.linalg.qr(np.column_stack([arrays["ones"], arrays["compressed"]]))

@@ -3,7 +3,7 @@ r"""The rotation step of mean field: all of the ascent along u -> T u, W -> W T^
 The fit W u does not change, so coordinate ascent crawls along T. For b -> 0 the bound is greatest at
 T = (m + 2 a)^(1/2) Q' Phi^(-1/2), Q the eigenvectors of Phi^(1/2) Omega Phi^(1/2): then Phi is (m + 2 a) I
 and Omega diagonal. With b > 0 it need not be, so the step is taken only where the bound does not fall.
-Columns that take no part (`labelzoo.inference.bpca.factors`) must come last, and stay there: their Omega is 0.
+Columns that take no part (see `labelzoo.inference.bpca.factors`) come last, and stay there: their Omega is 0.
 """
 
 from collections.abc import Mapping

@@ -1,13 +1,13 @@
 """Active learning on compressed targets, one row after the other: what changes with a row, and no more.
 
-A row told costs, with m rows, p targets and a pool of N rows: distances and products, O((m + N) features); the
+With m rows and a pool of N rows, a row told costs: distances and products, O((m + N) features); the
 compression, which is fitted anew, O(m measurement^2); the factors, O(m^2) a target while theta stays; and the
 pool's variances, O(m N) a target, from which what the new row tells is taken off:
 
     C(z) <- C(z) - c(z, new)^2 / (c(new, new) + noise),   c(z, new) = k(z, new) - k(z, rows) C^-1 k(rows, new)
 
-where all are of the same theta. After a search of theta both are computed anew. What is kept grows by O(m) a
-row. The values of the targets do not enter variances, so that the compression may move them.
+After a search of theta the last two are computed anew. What is kept grows by O(m) a row. The values of the
+targets do not enter variances, so that the compression may move them.
 
 Targets are ordered by weight, and theta belongs to a place in that order: what stands there may change when
 the compression is fitted again, and keeps the theta of its place until the next search.
@@ -36,7 +36,6 @@ from labelzoo.inference.compressed_gp.kernel14 import (
     condition,
     extend,
     predict,
-    prior_variance,
 )
 from labelzoo.inference.compressed_gp.simplex import s_opt
 from labelzoo.inference.compressed_gp.surrogate import b_opt
