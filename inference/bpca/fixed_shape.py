@@ -1,8 +1,8 @@
 """The climb of mean field in one compiled program for every number of rows: for fits repeated as rows come.
 
 `labelzoo.inference.bpca.mean_field.climb` compiles anew where a column is dropped, and where a row is added
-to fewer rows than measurements. Here rows are padded pseudo-rows, and a dropped column stays, after those that
-are live, with a q(W) that is the point 0. The numbers are the same.
+to fewer rows than measurements. Here rows are padded pseudo-rows, and a dropped column stays, after those
+that are live, with a q(W) that is the point 0. The numbers are the same.
 """
 
 from collections.abc import Mapping

@@ -33,7 +33,8 @@ PRIOR_SD = 3.0
 LOW = np.array([-12.0, -12.0, -12.0, -12.0, np.log(1e-6)])
 HIGH = np.full(5, 12.0)
 """Bounds of ln theta. The noise has a floor of 1e-6, targets being of unit variance."""
-GRADIENT_STEPS = 200
+LBFGS = {"maxiter": 200, "ftol": 1e-12, "gtol": 1e-6}
+"""Options of L-BFGS-B."""
 NO_FACTOR = 1e30
 """Stands for infinity in the line search."""
 
@@ -142,7 +143,11 @@ def gradient(targets: Any, caches: Caches, *, theta: Any = None) -> Fit:
     """
     U = read_matrix(targets, "targets")
     start = start_of(theta, U.shape[1])
-    found = [_climb(x, U[:, g : g + 1], caches) for g, x in enumerate(start)]
+    return fit_of([_climb(x, U[:, g : g + 1], caches) for g, x in enumerate(start)])
+
+
+def fit_of(found: Any) -> Fit:
+    """Return what SciPy found for each target, the negative objective minimised."""
     x = np.array([one.x for one in found]).reshape(-1, 5)
     value = np.array([-float(one.fun) for one in found])
     failed = value <= -NO_FACTOR
@@ -161,8 +166,7 @@ def _climb(start: Array, u: Array, caches: Caches) -> Any:
         return (-float(value[0]), -slope[0]) if np.isfinite(value[0]) else (NO_FACTOR, np.zeros(5))
 
     bounds = list(zip(LOW, HIGH, strict=True))
-    options = {"maxiter": GRADIENT_STEPS, "ftol": 1e-12, "gtol": 1e-6}
-    return minimize(down, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    return minimize(down, start, jac=True, method="L-BFGS-B", bounds=bounds, options=LBFGS)
 
 
 def schedule(period: Any = 1) -> Schedule:
