@@ -3,6 +3,7 @@ r"""The rotation step of mean field: all of the ascent along u -> T u, W -> W T^
 The fit W u does not change, so coordinate ascent crawls along T. For b -> 0 the bound is greatest at
 T = (m + 2 a)^(1/2) Q' Phi^(-1/2), Q the eigenvectors of Phi^(1/2) Omega Phi^(1/2): then Phi is (m + 2 a) I
 and Omega diagonal. With b > 0 it need not be, so the step is taken only where the bound does not fall.
+Columns that take no part (see `labelzoo.inference.bpca.factors`) come last, and stay there: their Omega is 0.
 """
 
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 from labelzoo.inference.bpca.factors import (
     Factors,
     bound,
+    live_columns,
     loading_moment,
     score_moment,
     update_precision,
@@ -28,17 +30,19 @@ def rotated(factors: Factors, inputs: Inputs) -> Factors:
 
     q(tau) need not be updated, since Q = E norm(R - U W' - mu)^2 is unchanged. component^3 flops.
     """
-    values, vectors = jnp.linalg.eigh(score_moment(factors))
+    values, vectors = jnp.linalg.eigh(score_moment(factors, inputs))
     root = (vectors * jnp.sqrt(values)) @ vectors.T
     inverse_root = (vectors / jnp.sqrt(values)) @ vectors.T
     Q = jnp.linalg.eigh(root @ loading_moment(factors) @ root)[1][:, ::-1]
-    size = jnp.sqrt(inputs["compressed"].shape[0] + 2.0 * inputs["precision_shape"])
+    size = jnp.sqrt(inputs["num_rows"] + 2.0 * inputs["precision_shape"])
     T, inverse = size * Q.T @ inverse_root, root @ Q / size
+    live = live_columns(factors)
+    both = jnp.outer(live, live)
     new = factors._replace(
-        scores_mean=factors.scores_mean @ T.T,
-        scores_covariance=T @ factors.scores_covariance @ T.T,
-        loadings_mean=factors.loadings_mean @ inverse,
-        loadings_covariance=inverse.T @ factors.loadings_covariance @ inverse,
+        scores_mean=factors.scores_mean @ T.T * live,
+        scores_covariance=T @ factors.scores_covariance @ T.T * both + jnp.diag(1.0 - live),
+        loadings_mean=factors.loadings_mean @ inverse * live,
+        loadings_covariance=inverse.T @ factors.loadings_covariance @ inverse * both,
     )
     return update_precision(new, inputs)
 

@@ -13,8 +13,9 @@ from jax.scipy.stats import multivariate_normal
 
 from labelzoo.inference.bpca import factors as steps
 from labelzoo.inference.bpca.factors import Factors, score_moment, symmetric_inverse
-from labelzoo.inference.bpca.mean_field import arrays_of, start
+from labelzoo.inference.bpca.mean_field import start
 from labelzoo.inference.bpca.ml import Ppca, ppca
+from labelzoo.inference.bpca.pseudo_rows import pseudo_rows
 from labelzoo.inference.bpca.rotation import rotated, rotation_step
 from labelzoo.inference.checks.programs import Program
 from labelzoo.inference.checks.stationarity import StationarityCase
@@ -108,9 +109,14 @@ def step(factors: Factors, inputs: dict[str, Array]) -> Factors:
 
 
 def fixed_point(inputs: Inputs, sweep: Sweep = step) -> dict[str, Array]:
-    """Iterate `sweep` until no factor moves, without pruning, and return `objective`'s parameters."""
+    """Iterate `sweep` until no factor moves, without pruning, and return `objective`'s parameters.
+
+    On pseudo-rows, as the engine does; the objective is that of the rows themselves.
+    """
     first = start(jax.random.key(0), inputs, inputs["num_components"])
-    return dict(_iterated(first, arrays_of(inputs), sweep=sweep))
+    pseudo = pseudo_rows(inputs)
+    found = _iterated(pseudo.reduced(first), pseudo.arrays, sweep=sweep)
+    return {**found, "scores": pseudo.basis @ found["scores"]}
 
 
 @Program
@@ -147,9 +153,9 @@ def _loadings(factors: Factors, inputs: Inputs, *, with_t: bool) -> Factors:
     """q(W) with Phi for t Phi in the precision, or with mU'mU for Phi."""
     t, mU = steps.noise_mean(factors), factors.scores_mean
     prior = jnp.diag(factors.precision_shape / factors.precision_rate)
-    moment = t * mU.T @ mU if with_t else score_moment(factors)
+    moment = t * mU.T @ mU if with_t else score_moment(factors, inputs)
     covariance = symmetric_inverse(prior + moment)
-    mean = t * (inputs["compressed"] - factors.mean_mean).T @ mU @ covariance
+    mean = t * steps.residual(factors, inputs).T @ mU @ covariance
     return factors._replace(loadings_mean=mean, loadings_covariance=covariance)
 
 

@@ -33,9 +33,10 @@ PRIOR_SD = 3.0
 LOW = np.array([-12.0, -12.0, -12.0, -12.0, np.log(1e-6)])
 HIGH = np.full(5, 12.0)
 """Bounds of ln theta. The noise has a floor of 1e-6, targets being of unit variance."""
-GRADIENT_STEPS = 200
 TOLERANCE = 1e-12
 """Of `gradient`: an ascent ends where a step gains less than this share of the objective."""
+LBFGS = {"maxiter": 200, "ftol": TOLERANCE, "gtol": 1e-6}
+"""Options of L-BFGS-B."""
 NO_FACTOR = 1e30
 """Stands for infinity in the line search."""
 
@@ -148,7 +149,11 @@ def gradient(targets: Any, caches: Caches, *, theta: Any = None, tolerance: Any 
         raise ValueError(f"tolerance must be a number of at least 0 and below 1, got {tolerance!r}")
     U = read_matrix(targets, "targets")
     start = start_of(theta, U.shape[1])
-    found = [_climb(x, U[:, g : g + 1], caches, float(tolerance)) for g, x in enumerate(start)]
+    return fit_of([_climb(x, U[:, g : g + 1], caches, float(tolerance)) for g, x in enumerate(start)])
+
+
+def fit_of(found: Any) -> Fit:
+    """Return what SciPy found for each target, the negative objective minimised."""
     x = np.array([one.x for one in found]).reshape(-1, 5)
     value = np.array([-float(one.fun) for one in found])
     failed = value <= -NO_FACTOR
@@ -167,7 +172,7 @@ def _climb(start: Array, u: Array, caches: Caches, tolerance: float) -> Any:
         return (-float(value[0]), -slope[0]) if np.isfinite(value[0]) else (NO_FACTOR, np.zeros(5))
 
     bounds = list(zip(LOW, HIGH, strict=True))
-    options = {"maxiter": GRADIENT_STEPS, "ftol": tolerance, "gtol": 1e-6}
+    options = {**LBFGS, "ftol": tolerance}
     return minimize(down, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
 
 
@@ -176,13 +181,17 @@ def schedule(period: Any = 1) -> Schedule:
     return Schedule(whole_number("period", period, 1), 0, None)
 
 
-def due(state: Schedule, targets: int) -> bool:
-    """Say whether the next query needs a search: none yet, `period` queries old, or other targets."""
-    return state.theta is None or state.age >= state.period or len(state.theta) != targets
+def due(state: Schedule) -> bool:
+    """Say whether the next query needs a search of all targets: none yet, or `period` queries old."""
+    return state.theta is None or state.age >= state.period
 
 
 def advance(state: Schedule, targets: Any, caches: Caches, search: Callable[..., Fit]) -> Schedule:
     """Return the schedule of the next query: theta searched from the last one where due, else kept.
+
+    Theta belongs to a place among the targets, which are ordered by weight; what stands there may change with
+    the compression. Where there are fewer targets than before, the last theta are left; where there are more,
+    the new ones alone are searched, from the last theta there is.
 
     Parameters
     ----------
@@ -192,7 +201,12 @@ def advance(state: Schedule, targets: Any, caches: Caches, search: Callable[...,
     search : callable
         `gradient`, `s_opt` or `b_opt`.
     """
-    if not due(state, np.shape(targets)[1]):
-        return state._replace(age=state.age + 1)
-    fit = search(targets, caches, theta=state.theta)
-    return Schedule(state.period, 1, fit.theta)
+    U = np.asarray(targets)
+    if due(state):
+        return Schedule(state.period, 1, search(U, caches, theta=state.theta).theta)
+    theta = np.asarray(state.theta)[: U.shape[1]]
+    more = U.shape[1] - len(theta)
+    if more:
+        begin = np.repeat(theta[-1:], more, axis=0) if len(theta) else None
+        theta = np.vstack([theta, search(U[:, len(theta) :], caches, theta=begin).theta])
+    return Schedule(state.period, state.age + 1, theta)

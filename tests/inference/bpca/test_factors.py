@@ -12,7 +12,8 @@ from scipy.stats import gamma, multivariate_normal, norm
 from labelzoo.data import LabelData
 from labelzoo.inference.bpca import factors as steps
 from labelzoo.inference.bpca.factors import Factors, bound, expected_square
-from labelzoo.inference.bpca.mean_field import arrays_of, climb, dropped, kept_columns, start
+from labelzoo.inference.bpca.mean_field import climb, dropped, kept_columns, start
+from labelzoo.inference.bpca.pseudo_rows import arrays_of
 from labelzoo.inference.bpca.rotation import rotated, rotation_step
 from labelzoo.models.bpca_card import spec
 
@@ -84,7 +85,7 @@ def test_rotation_keeps_the_fit_and_makes_the_moments_diagonal() -> None:
         new.scores_mean @ new.loadings_mean.T, factors.scores_mean @ factors.loadings_mean.T, atol=1e-10
     )
     assert float(expected_square(new, arrays)) == pytest.approx(float(expected_square(factors, arrays)))
-    Phi, Omega = steps.score_moment(new), steps.loading_moment(new)
+    Phi, Omega = steps.score_moment(new, arrays), steps.loading_moment(new)
     np.testing.assert_allclose(Phi, (12 + 2 * STRONG["precision_shape"]) * np.eye(3), atol=1e-9)
     np.testing.assert_allclose(Omega, np.diag(np.diagonal(Omega)), atol=1e-10)
 

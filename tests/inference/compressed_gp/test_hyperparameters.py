@@ -128,7 +128,10 @@ def test_kernel_updates_every_period():
         state = hyper.advance(state, U, caches, search)
     assert len(searched) == 3 and searched[0] is None and searched[2][0, 0] == 2.0
     state = hyper.advance(state, U[:, :1], caches, search)
-    assert len(searched) == 4 and state.theta.shape == (1, 5)
+    assert len(searched) == 3 and state.theta.shape == (1, 5)
+    state = hyper.advance(state, np.hstack([U[:, :1], U]), caches, search)
+    assert len(searched) == 4 and searched[3].shape == (2, 5)
+    assert state.theta[:, 0].tolist() == [3.0, 4.0, 4.0] and state.age == 3
     with pytest.raises(ValueError, match="period must be an integer of at least 1, got 0"):
         hyper.schedule(0)
 
