@@ -33,9 +33,9 @@ from labelzoo.acquisition.problem import Problem
 from labelzoo.data import LabelData
 from labelzoo.inference.bpca.canonical import Canonical
 from labelzoo.inference.compressed_gp import kernel14
-from labelzoo.inference.compressed_gp.compression import compress
 from labelzoo.inference.compressed_gp.hyperparameters import gradient
 from labelzoo.inference.compressed_gp.ranking import decode, top_labels, training_level
+from labelzoo.inference.compressed_gp.targets import targets_of
 from labelzoo.inference.label_gp.evidence import choose_hyperparameters
 from labelzoo.inference.sparse_bayes.inductive import condition, fit_rows
 from labelzoo.models import bpca_card
@@ -89,7 +89,7 @@ def fit_targets(
     *,
     theta: Array | None = None,
     rate: float = 0.5,
-    bpca: bool = True,
+    compression: str = "bpca",
     search: Any = gradient,
 ) -> Targets:
     """Compress the labels of `rows`, learn the hyperparameters and condition.
@@ -98,27 +98,19 @@ def fit_targets(
     ----------
     rate : float
         Measurements over labels.
-    bpca : bool
-        False: every measurement is a target of its own (compressed sensing alone).
+    compression : str
+        As in `labelzoo.inference.compressed_gp.targets`.
     """
     settings = {**bpca_card.SETTINGS, "projection_seed": seed}
     settings["num_measurements"] = max(1, round(rate * p.Y.shape[1]))
     inputs = bpca_card.prepare(LabelData(np.zeros((len(rows), 1)), p.Y[rows]), settings)
-    canonical = compress(inputs).canonical if bpca else measurements(inputs["compressed"])
+    canonical = targets_of(inputs, compression)
     caches = kernel14.Caches(p.X[rows])
     options = {"tolerance": TOLERANCE} if search is gradient else {}
     theta = search(canonical.targets, caches, theta=theta, **options).theta
     posterior = kernel14.condition(theta, canonical.targets, caches)
     Y = p.Y[rows].toarray().astype(float)
     return Targets(canonical, inputs["projection"], inputs["compressed_scale"], theta, caches, posterior, Y)
-
-
-def measurements(R: Array) -> Canonical:
-    """Return the measurements themselves as targets, standardised, weighted by their variance."""
-    mean, sd = R.mean(axis=0), R.std(axis=0)
-    keep = sd > 0
-    eye = np.diag(sd)[:, keep]
-    return Canonical((R[:, keep] - mean[keep]) / sd[keep], eye, mean, sd[keep] ** 2, mean, eye)
 
 
 def compressed(t: Targets, X: Array) -> Array:
@@ -236,7 +228,8 @@ def choose_rows(p: Prepared, name: str, seed: int, picks: int, period: int = PER
     picks = min(picks, len(p.pool))
     if name in ("targets", "printed_sign", "measurements"):
         sign = -1.0 if name == "printed_sign" else 1.0
-        return choose_targets(p, seed, picks, period=period, sign=sign, bpca=name != "measurements")
+        compression = "none" if name == "measurements" else "bpca"
+        return choose_targets(p, seed, picks, period=period, sign=sign, compression=compression)
     if name == "cs_miml":
         return by_mutual_information(p, seed, picks)
     rows, rest = p.start, p.pool
@@ -287,7 +280,7 @@ def answers(p: Prepared, names: tuple[str, ...], rows: Array, seed: int) -> dict
     for prefix in ("", "cs_"):
         methods = [m for m in ("omp", "corr", "bp", "regression") if prefix + m in names]
         if methods or not prefix:
-            fitted = fit_targets(p, rows, seed, bpca=not prefix)
+            fitted = fit_targets(p, rows, seed, compression="none" if prefix else "bpca")
             out |= {prefix + m: by_targets(p, fitted, m) for m in methods}
             first = fitted if not prefix else first
     return out | {name: OTHERS[name](p, rows, seed, first) for name in names if name in OTHERS}

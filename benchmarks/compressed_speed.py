@@ -70,7 +70,10 @@ def rounds(data: Prepared, count: int, period: int, budget: int, every: int = 50
             before = (len(run), run.nbytes)
             parts = "  ".join(f"{run.seconds[part]:{len(part)}.1f}" for part in PARTS)
             spent = time.perf_counter() - begin
-            print(f"{len(run):5d} {len(run.posterior.theta):7d} {spent:15.1f} {growth:21.0f}   {parts}", flush=True)
+            print(
+                f"{len(run):5d} {len(run.posterior.theta):7d} {spent:15.1f} {growth:21.0f}   {parts}",
+                flush=True,
+            )
     print(f"{count} rounds in {time.perf_counter() - begin:.1f} s; goal below 1200 s for 500")
     return run
 
