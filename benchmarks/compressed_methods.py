@@ -127,9 +127,9 @@ def decoded(t: Targets, R: Array, method: str, levels: Any = None) -> Answer:
 
 
 def regression(t: Targets, X: Array, levels: Any = None) -> Answer:
-    """Return the labels' own regression on the targets, which are uncorrelated and of unit variance."""
+    """Return the labels' own regression on the targets, by least squares."""
     mean = kernel14.predict(t.posterior, t.caches, X).mean
-    slope = t.canonical.targets.T @ (t.Y - t.Y.mean(axis=0)) / len(t.Y)
+    slope = np.linalg.lstsq(t.canonical.targets, t.Y - t.Y.mean(axis=0), rcond=1e-10)[0]
     scores = (t.Y.sum(axis=0) + 0.5) / (len(t.Y) + 1) + mean @ slope
     return Answer(scores, top_labels(scores, training_level(t.Y) if levels is None else levels))
 

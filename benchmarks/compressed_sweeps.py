@@ -2,8 +2,8 @@
 
     python benchmarks/compressed_sweeps.py decoders|levels|rate|period [--data corel5k,...] [--seeds 3]
 
-Data are cut as in the paper (`compressed_data`). `decoders`, `levels` and `rate` learn from the start and random
-rows of the pool, so that what is seen is prediction and not the choice of rows.
+Data are cut as in the paper (`compressed_data`). `decoders`, `levels` and `rate` learn from the start and
+random rows of the pool, so that what is seen is prediction and not the choice of rows.
 
 * ``decoders``: compressions (bpca; ppca, maximum likelihood with as many components; none, the measurements
   themselves) by decoders at --rows rows, beside logistic regression (C = 10): macro-F1, micro-F1, mean of
@@ -11,9 +11,9 @@ rows of the pool, so that what is seen is prediction and not the choice of rows.
 * ``levels``: ones answered for every row, 1 to 8, the mean of the rows learned from, and a level inferred for
   each item (the paper's figure 4 and its future work): macro-F1 and micro-F1.
 * ``rate``: measurements over labels, .25 to 1, each compression; targets that are left a label (figure 3).
-* ``period``: queries from one search of the hyperparameters to the next, 1 to 100, compression renewed after each
-  row, 100 rows asked one by one from the 1 % start: macro-F1 of the answers at the end, mean of 4 checkpoints,
-  and seconds a row (figure 2).
+* ``period``: queries from one search of the hyperparameters to the next, 1 to 100, compression renewed after
+  each row, 100 rows asked one by one from the 1 % start: macro-F1 of the answers at the end, mean of 4
+  checkpoints, and seconds a row (figure 2).
 
 Every run is kept in --out as it ends. Data are read from LABELZOO_DATA (default ../shared/data).
 """
@@ -96,7 +96,7 @@ def decoders(p: Prepared, seed: int, rows: Array) -> dict[str, Any]:
 
 
 def levels(p: Prepared, seed: int, rows: Array) -> dict[str, Any]:
-    """Return the metrics by number of ones, for two compressions decoded by matching pursuit and regression."""
+    """Return the metrics by number of ones, for two compressions and two decoders."""
     out: dict[str, Any] = {}
     for compression in ("bpca", "none"):
         t = fit_targets(p, rows, seed, compression=compression)
@@ -220,7 +220,7 @@ def main() -> None:
                 continue
             rows, sweep = learned_rows(p, seed, options.rows), SWEEPS[options.what]
             path = options.out / f"{data}_{options.what}_{options.rows}_{seed}.json"
-            found.setdefault("runs", []).append(kept(path, lambda p=p, s=seed, r=rows: sweep(p, s, r)))
+            found.setdefault("runs", []).append(kept(path, lambda p=p, s=seed, r=rows, f=sweep: f(p, s, r)))
         results[data] = found
         if not options.json:
             if options.what == "period":
