@@ -19,6 +19,8 @@ import time
 from functools import partial
 from typing import Any
 
+import compressed_decoding
+import compressed_optimisers
 import numpy as np
 from compressed_data import LIMITS, Prepared, prepared
 
@@ -105,6 +107,11 @@ def main() -> None:
             compression(data, options.rows or [50, 250, 550])
         else:
             rounds(data, options.rounds, options.period, options.budget)
+    elif options.what == "optimisers":
+        for m in options.rows or [50, 100, 200, 400]:
+            compressed_optimisers.race(m)
+    else:
+        compressed_decoding.table(options.trials, options.seed)
 
 
 if __name__ == "__main__":
