@@ -2,10 +2,11 @@
 
 All start at log theta = 0 and maximise the same objective, likelihood and weak prior. `paper_ascent` is the
 gradient ascent that the paper compares with, as its text has it: kernel and its derivatives are made from the
-features at every evaluation (O(m^2 features), products of matrices), and the gradient takes an inverse for each
-parameter. The ascent is tuned in its favour: steps along the gradient with backtracking to a sufficient gain
-(Armijo, 1e-4), begun at twice the step that was taken last, values alone while stepping back; it ends where
-ten steps together gain less than a tolerance, or after `MOST` steps.
+features at every evaluation (O(m^2 features), products of matrices), and the gradient takes an inverse for
+each parameter. The ascent is tuned in its favour: steps along the gradient with backtracking to a sufficient
+gain (Armijo, 1e-4), begun at twice the step that was taken last, values alone while stepping back; it ends
+where ten steps together gain less than a tolerance, or after `MOST` steps. `ascent, loose` is the same with
+ten times the tolerance; both end further from the optimum than the simplex.
 """
 
 import time
@@ -27,8 +28,9 @@ from labelzoo.models.bpca_card import spec
 
 Array = Any
 
-SHARES = {"corel5k": 6, "emotions": 2, "bibtex": 12}
-"""Targets taken of each data set, those of largest weight: 20 together."""
+SOURCES = (("corel5k", 0), ("emotions", 0), ("bibtex", 0), ("corel5k", 1), ("bibtex", 1), ("corel5k", 2))
+"""Data sets and seeds of the rows; the targets of largest weight of each, `EACH` at most, are taken in turn."""
+EACH, TARGETS = 6, 20
 TOLERANCE = 1e-3
 """Nats that ten steps of `paper_ascent` gain, below which it ends."""
 WINDOW = 10
@@ -44,15 +46,16 @@ class Problem(NamedTuple):
     caches: Caches
 
 
-def problems(rows: int, seed: int = 0, shares: dict[str, int] | None = None) -> list[Problem]:
-    """Return the targets of `rows` random rows of each data set."""
-    found = []
-    for name, count in (shares or SHARES).items():
+def problems(rows: int, sources: Any = SOURCES, targets: int = TARGETS) -> list[Problem]:
+    """Return targets of `rows` random rows of each data set, so many in all."""
+    found: list[Problem] = []
+    for name, seed in sources:
+        left = targets - sum(problem.targets.shape[1] for problem in found)
         data = prepared(name, seed)
         at = np.concatenate([data.start, data.pool, data.test])[:rows]
         labels = LabelData(np.zeros((len(at), 1)), data.Y[at])
-        targets = compress(spec.prepare(labels, spec.resolve({}))).canonical.targets[:, :count]
-        found.append(Problem(name, targets, Caches(data.X[at])))
+        U = compress(spec.prepare(labels, spec.resolve({}))).canonical.targets
+        found.append(Problem(name, U[:, : min(left, EACH)], Caches(data.X[at])))
     return found
 
 
@@ -76,7 +79,9 @@ def value_from_features(x: Array, u: Array, X: Array) -> float:
         return -np.inf
     half = np.linalg.solve(lower, u)
     prior = -0.5 * ((x / PRIOR_SD) ** 2).sum()
-    return float(prior - 0.5 * half @ half - np.log(lower.diagonal()).sum() - 0.5 * len(u) * np.log(2 * np.pi))
+    return float(
+        prior - 0.5 * half @ half - np.log(lower.diagonal()).sum() - 0.5 * len(u) * np.log(2 * np.pi)
+    )
 
 
 def slope_from_features(x: Array, u: Array, X: Array) -> Array:
@@ -128,6 +133,7 @@ def paper_ascent(targets: Any, caches: Caches, *, theta: Any = None, tolerance: 
 
 OPTIMISERS: dict[str, Callable[..., Fit]] = {
     "paper_ascent": paper_ascent,
+    "ascent, loose": partial(paper_ascent, tolerance=10 * TOLERANCE),
     "gradient": gradient,
     "gradient_jax": gradient_jax,
     "s_opt": s_opt,
@@ -150,9 +156,9 @@ def seconds_of(optimiser: Callable[..., Fit], problem: Problem) -> tuple[Fit, fl
     return fit, time.perf_counter() - begin
 
 
-def race(rows: int, names: Any = tuple(OPTIMISERS), shares: dict[str, int] | None = None) -> dict[str, Any]:
+def race(rows: int, names: Any = tuple(OPTIMISERS), **which: Any) -> dict[str, Any]:
     """Print and return, by optimiser: nats below the optima, evaluations, seconds, seconds of compilation."""
-    posed = problems(rows, shares=shares)
+    posed = problems(rows, **which)
     best = [best_known(problem) for problem in posed]
     print(f"{rows} rows, {sum(p.targets.shape[1] for p in posed)} targets")
     ends: dict[str, list[Array]] = {}
@@ -184,7 +190,8 @@ def line(name: str, told: dict[str, Any]) -> str:
     """Return one line of the table."""
     gap, known = told["below_gradient"], told["below_best"]
     return (
-        f"  {name:13s} nats below gradient: median {np.median(gap):9.2e}, most {gap.max():9.2e}; below the best "
-        f"known: median {np.median(known):8.2e}, most {known.max():8.2e}; evaluations {told['evaluations']:6.1f}; "
-        f"{told['seconds']:7.2f} s (compiling {told['compiling']:.1f} s); unfinished {told['unfinished']}"
+        f"  {name:13s} nats below gradient: median {np.median(gap):9.2e}, most {gap.max():9.2e}; "
+        f"below the best known: median {np.median(known):8.2e}, most {known.max():8.2e}; "
+        f"evaluations {told['evaluations']:6.1f}; {told['seconds']:7.2f} s "
+        f"(compiling {told['compiling']:.1f} s); unfinished {told['unfinished']}"
     )

@@ -6,8 +6,8 @@
     python benchmarks/compressed_speed.py decoding [--trials 200]
 
 Data are read from the folder LABELZOO_DATA (../shared/data without it) and cut as in the paper, see
-`compressed_data`. Set OPENBLAS_NUM_THREADS to the cores. Times hang on the machine, their ratios less; times of
-compilation are told apart.
+`compressed_data`. Set OPENBLAS_NUM_THREADS to the cores. Times hang on the machine, their ratios less; times
+of compilation are told apart.
 
 `rounds` is a run of active learning, one row a round: theta is searched every `period` rounds by the simplex
 from the last theta, with `budget` evaluations a target.
@@ -72,7 +72,10 @@ def rounds(data: Prepared, count: int, period: int, budget: int, every: int = 50
             before = (len(run), run.nbytes)
             parts = "  ".join(f"{run.seconds[part]:{len(part)}.1f}" for part in PARTS)
             spent = time.perf_counter() - begin
-            print(f"{len(run):5d} {len(run.posterior.theta):7d} {spent:15.1f} {growth:21.0f}   {parts}", flush=True)
+            print(
+                f"{len(run):5d} {len(run.posterior.theta):7d} {spent:15.1f} {growth:21.0f}   {parts}",
+                flush=True,
+            )
     print(f"{count} rounds in {time.perf_counter() - begin:.1f} s; goal below 1200 s for 500")
     return run
 

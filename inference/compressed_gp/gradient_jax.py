@@ -147,7 +147,12 @@ def in_lock_step(start: Array, together: Any) -> list[Any]:
     def one(number: int) -> None:
         try:
             found[number] = minimize(
-                lambda x: step.ask(number, x), start[number], jac=True, method="L-BFGS-B", bounds=bounds, options=LBFGS
+                lambda x: step.ask(number, x),
+                start[number],
+                jac=True,
+                method="L-BFGS-B",
+                bounds=bounds,
+                options=LBFGS,
             )
         except Exception as error:
             step.error = error

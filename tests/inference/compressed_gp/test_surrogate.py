@@ -36,9 +36,9 @@ def test_improvements_at_no_spread_and_below():
 def test_ei95_ties_go_to_the_upper_limit_among_open_points():
     mean, sd = np.array([-5.0, -4.0, -3.0]), np.array([0.1, 1.0, 0.1])
     open_ = np.array([True, True, True])
-    assert surrogate._chosen(mean, sd, 0.0, open_, "ei95") == 1
+    assert surrogate._chosen(mean, sd, 0.0, open_, "ei95")[0] == 1
     open_[1] = False
-    assert surrogate._chosen(mean, sd, 0.0, open_, "ei95") == 2
+    assert surrogate._chosen(mean, sd, 0.0, open_, "ei95")[0] == 2
 
 
 @pytest.mark.parametrize("improvement", ["ei", "ei95"])
@@ -59,7 +59,7 @@ def test_no_point_is_evaluated_twice(monkeypatch):
 
     monkeypatch.setattr(surrogate, "objective", watched)
     fit = surrogate.b_opt(U, caches, levels=3, share=12)
-    assert len(asked) == len(set(asked)) == fit.evaluations[0] == 1 + 3 * 12
+    assert len(asked) == len(set(asked)) == fit.evaluations[0] == 37
 
 
 def test_a_grid_that_is_small_is_searched_whole(monkeypatch):
