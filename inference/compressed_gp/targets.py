@@ -1,0 +1,62 @@
+"""Which real numbers the processes are fitted to: canonical targets of a compression, or its measurements.
+
+``bpca`` is the paper's: variational principal components, whose precisions switch off what explains little.
+``ppca`` is maximum likelihood with the same number of components: every direction in which the rows vary is
+kept. ``none`` takes each measurement itself, centred and of unit variance, weighted by its variance:
+compressed sensing alone, the paper's own comparison. All three have the same form, so whatever reads
+canonical targets reads them.
+
+Shi and Yu, ICML 2019, sections 3 and 4.2.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from labelzoo.inference.bpca.canonical import Canonical, canonical_targets
+from labelzoo.inference.bpca.ml import ppca, score_means
+from labelzoo.inference.compressed_gp.compression import compress
+
+Array = Any
+
+COMPRESSIONS = ("bpca", "ppca", "none")
+FLAT = 1e-12
+"""A measurement whose variance is below this share of the largest is no target."""
+
+
+def targets_of(inputs: Mapping[str, Any], compression: Any = "bpca") -> Canonical:
+    """Return the targets of rows that the card of bpca prepared; no target where nothing varies.
+
+    Parameters
+    ----------
+    inputs : mapping
+        What ``labelzoo.models.bpca_card.prepare`` returned.
+    compression : {"bpca", "ppca", "none"}
+
+    Raises
+    ------
+    ValueError
+        For another compression.
+    """
+    if compression not in COMPRESSIONS:
+        raise ValueError(f"compression must be one of {', '.join(COMPRESSIONS)}, got {compression!r}")
+    if compression == "bpca":
+        return compress(inputs).canonical
+    R = np.asarray(inputs["compressed"], float)
+    return _measurements(R) if compression == "none" else _ppca(inputs, R)
+
+
+def _ppca(inputs: Mapping[str, Any], R: Array) -> Canonical:
+    """Return the targets of a fit by maximum likelihood: measurement^3 flops."""
+    fit = ppca(inputs, inputs["num_components"])
+    return canonical_targets(score_means(fit, R), fit.loadings, fit.mean, fit.noise_variance)
+
+
+def _measurements(R: Array) -> Canonical:
+    """Return the measurements that vary as targets."""
+    mean, variance = R.mean(axis=0), R.var(axis=0)
+    keep = variance > FLAT * variance.max(initial=0.0)
+    sd = np.sqrt(variance[keep])
+    eye = np.eye(R.shape[1])[:, keep]
+    return Canonical((R - mean)[:, keep] / sd, eye * sd, mean, variance[keep], mean, eye / sd)
