@@ -29,7 +29,7 @@ from labelzoo.models.bpca_card import spec
 Array = Any
 
 SOURCES = (("corel5k", 0), ("emotions", 0), ("bibtex", 0), ("corel5k", 1), ("bibtex", 1), ("corel5k", 2))
-"""Data sets and seeds of the rows; the targets of largest weight of each, `EACH` at most, are taken in turn."""
+"""Data sets and seeds of the rows; of each in turn the targets of largest weight are taken, `EACH` at most."""
 EACH, TARGETS = 6, 20
 TOLERANCE = 1e-3
 """Nats that ten steps of `paper_ascent` gain, below which it ends."""
@@ -51,6 +51,8 @@ def problems(rows: int, sources: Any = SOURCES, targets: int = TARGETS) -> list[
     found: list[Problem] = []
     for name, seed in sources:
         left = targets - sum(problem.targets.shape[1] for problem in found)
+        if not left:
+            break
         data = prepared(name, seed)
         at = np.concatenate([data.start, data.pool, data.test])[:rows]
         labels = LabelData(np.zeros((len(at), 1)), data.Y[at])

@@ -2,9 +2,9 @@
 
 A grid of 5 values a parameter around the best point so far; a surrogate process with an RBF kernel, a length
 a parameter, on the standardised values seen; the next point maximises an improvement over the grid. No point
-is evaluated twice. The paper's grid is fixed and leaves the optimum between its points, or outside. Here a best
-point on its edge becomes the centre of the next grid, and where no improvement is expected any more, the step
-is halved. All grids are parts of one lattice, so that points of different grids that coincide are known to.
+is evaluated twice. The paper's grid is fixed and leaves the optimum between its points, or outside. Here a
+best point on its edge becomes the centre of the next grid, and where no improvement is expected any more, the
+step is halved. All grids are parts of one lattice, so that points of different grids that coincide are known.
 
 Shi and Yu, ICML 2019, section 3.4, eqs. 17 and 18.
 """
