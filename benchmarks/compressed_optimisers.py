@@ -29,7 +29,7 @@ from labelzoo.models.bpca_card import spec
 Array = Any
 
 SOURCES = (("corel5k", 0), ("emotions", 0), ("bibtex", 0), ("corel5k", 1), ("bibtex", 1), ("corel5k", 2))
-"""Data sets and seeds of the rows; of each in turn the targets of largest weight are taken, `EACH` at most."""
+"""Data sets and seeds of the rows; of each in turn the targets of largest weight, `EACH` at most."""
 EACH, TARGETS = 6, 20
 TOLERANCE = 1e-3
 """Nats that ten steps of `paper_ascent` gain, below which it ends."""
@@ -151,11 +151,11 @@ def best_known(problem: Problem, starts: int = 4, seed: int = 0) -> Array:
     return np.max([gradient(problem.targets, problem.caches, theta=at).objective for at in begin], axis=0)
 
 
-def seconds_of(optimiser: Callable[..., Fit], problem: Problem) -> tuple[Fit, float]:
-    """Return the fit and wall-clock seconds."""
-    begin = time.perf_counter()
+def seconds_of(optimiser: Callable[..., Fit], problem: Problem) -> tuple[Fit, Array]:
+    """Return the fit and its seconds by the clock and of the processor, all threads."""
+    begin = np.array([time.perf_counter(), time.process_time()])
     fit = optimiser(problem.targets, problem.caches)
-    return fit, time.perf_counter() - begin
+    return fit, np.array([time.perf_counter(), time.process_time()]) - begin
 
 
 def race(rows: int, names: Any = tuple(OPTIMISERS), **which: Any) -> dict[str, Any]:
@@ -168,14 +168,15 @@ def race(rows: int, names: Any = tuple(OPTIMISERS), **which: Any) -> dict[str, A
     for name in names:
         compiling = 0.0
         if name == "gradient_jax":
-            first = [seconds_of(OPTIMISERS[name], problem)[1] for problem in posed]
+            first = [seconds_of(OPTIMISERS[name], problem)[1][0] for problem in posed]
         runs = [seconds_of(OPTIMISERS[name], problem) for problem in posed]
-        seconds = sum(spent for _, spent in runs)
+        seconds, processor = np.sum([spent for _, spent in runs], axis=0)
         if name == "gradient_jax":
             compiling = max(sum(first) - seconds, 0.0)
         ends[name] = [fit.objective for fit, _ in runs]
         evaluations = np.concatenate([fit.evaluations for fit, _ in runs])
-        told[name] = {"seconds": seconds, "compiling": compiling, "evaluations": float(evaluations.mean())}
+        told[name] = {"seconds": seconds, "processor": processor, "compiling": compiling}
+        told[name]["evaluations"] = float(evaluations.mean())
         told[name]["unfinished"] = int(sum((~fit.converged).sum() for fit, _ in runs))
     best = [np.max([b, *(ends[name][i] for name in names)], axis=0) for i, b in enumerate(best)]
     for name in names:
@@ -183,8 +184,12 @@ def race(rows: int, names: Any = tuple(OPTIMISERS), **which: Any) -> dict[str, A
         told[name]["below_best"] = known
         told[name]["below_gradient"] = np.concatenate(ends["gradient"]) - np.concatenate(ends[name])
         print(line(name, told[name]), flush=True)
-    ratio = told["paper_ascent"]["seconds"] / told["s_opt"]["seconds"]
-    print(f"  the ascent of the paper takes {ratio:.1f} times as long as s_opt; goal at least 5")
+    ratio = [told["paper_ascent"][time] / told["s_opt"][time] for time in ("seconds", "processor")]
+    print(
+        "  the ascent of the paper takes {:.1f} times the seconds of s_opt ({:.1f} times".format(*ratio),
+        end="",
+    )
+    print(" those of the processor); goal at least 5")
     return told
 
 
@@ -194,6 +199,6 @@ def line(name: str, told: dict[str, Any]) -> str:
     return (
         f"  {name:13s} nats below gradient: median {np.median(gap):9.2e}, most {gap.max():9.2e}; "
         f"below the best known: median {np.median(known):8.2e}, most {known.max():8.2e}; "
-        f"evaluations {told['evaluations']:6.1f}; {told['seconds']:7.2f} s "
-        f"(compiling {told['compiling']:.1f} s); unfinished {told['unfinished']}"
+        f"evaluations {told['evaluations']:6.1f}; {told['seconds']:7.2f} s, of the processor "
+        f"{told['processor']:.2f} s (compiling {told['compiling']:.1f} s); unfinished {told['unfinished']}"
     )

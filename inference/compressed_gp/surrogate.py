@@ -65,6 +65,10 @@ class Surrogate(NamedTuple):
         Factor of their kernel, of unit amplitude.
     half : (point, grid)
         lower^-1 k(points, grid).
+    explained : (grid,)
+        Squares of `half`, summed: the share of the variance that is known.
+    open_ : bool (grid,)
+        Not evaluated yet.
     """
 
     center: Array
@@ -74,6 +78,8 @@ class Surrogate(NamedTuple):
     values: Array
     lower: Array
     half: Array
+    explained: Array
+    open_: Array
 
 
 def expected_improvement(mean: Any, sd: Any, best: Any) -> Array:
@@ -164,7 +170,7 @@ def _level(seen: Seen, width: int, budget: int, improvement: str, value_at: Any)
     model, idle, count = _surrogate(seen, seen.points[seen.values.argmax()], width), 0, 0
     while len(seen.values) < budget:
         mean, sd, scale = _over_grid(model)
-        at, gain = _chosen(mean, sd, _standardised(model.values).max(), _open(seen, model), improvement)
+        at, gain = _chosen(mean, sd, _standardised(model.values).max(), model.open_, improvement)
         if idle >= PATIENCE or gain == -np.inf or (count >= LEAST and gain * scale < LEAST_GAIN):
             return seen, True
         point = model.center + width * _offsets()[at]
@@ -175,13 +181,13 @@ def _level(seen: Seen, width: int, budget: int, improvement: str, value_at: Any)
         if on_edge or count % RENEWAL == 0:
             model = _surrogate(seen, point if on_edge else model.center, width)
         else:
-            model = _grown(model, _offsets()[at], value)
+            model = _grown(model, at, value)
     return seen, False
 
 
-def _open(seen: Seen, model: Surrogate) -> Array:
+def _open(seen: Seen, center: Array, width: int) -> Array:
     """Say which grid points have not been evaluated: (grid,)."""
-    offsets, rest = np.divmod(seen.points - model.center, model.width)
+    offsets, rest = np.divmod(seen.points - center, width)
     on_grid = (rest == 0).all(axis=1) & (np.abs(offsets) <= SPAN).all(axis=1)
     evaluated = (_offsets()[:, None] == offsets[on_grid]).all(axis=2).any(axis=1)
     return ~evaluated
@@ -247,12 +253,13 @@ def _surrogate(seen: Seen, center: Array, width: int) -> Surrogate:
     lengths = _likeliest(points, values)
     lower = _factor(points, lengths)
     half = solve_triangular(lower, _kernel(points, _offsets().astype(float), lengths), lower=True)
-    return Surrogate(center, width, lengths, points, values, lower, half)
+    open_, explained = _open(seen, center, width), (half**2).sum(axis=0)
+    return Surrogate(center, width, lengths, points, values, lower, half, explained, open_)
 
 
-def _grown(model: Surrogate, offset: Array, value: float) -> Surrogate:
-    """Return the process with one more evaluation, on the grid: points x grid flops."""
-    new = offset[None].astype(float)
+def _grown(model: Surrogate, at: int, value: float) -> Surrogate:
+    """Return the process with the value of grid point `at`: points x grid flops."""
+    new = _offsets()[at : at + 1].astype(float)
     side = solve_triangular(model.lower, _kernel(model.points, new, model.lengths)[:, 0], lower=True)
     corner = np.sqrt(max(1.0 + NUGGET - side @ side, NUGGET))
     n = len(side)
@@ -264,6 +271,8 @@ def _grown(model: Surrogate, offset: Array, value: float) -> Surrogate:
         values=np.append(model.values, value),
         lower=lower,
         half=np.vstack([model.half, row]),
+        explained=model.explained + row**2,
+        open_=model.open_ & (np.arange(len(row)) != at),
     )
 
 
@@ -271,7 +280,7 @@ def _over_grid(model: Surrogate) -> tuple[Array, Array, float]:
     """Return mean and sd of the process over the grid, standardised, and the nats that are a unit of both."""
     z = solve_triangular(model.lower, _standardised(model.values), lower=True)
     amplitude = max(float(z @ z) / len(z), 1e-12)
-    variance = amplitude * np.maximum(1.0 - (model.half**2).sum(axis=0), 0.0)
+    variance = amplitude * np.maximum(1.0 - model.explained, 0.0)
     return z @ model.half, np.sqrt(variance), float(_raised(model.values).std())
 
 
