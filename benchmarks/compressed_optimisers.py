@@ -161,6 +161,7 @@ def seconds_of(optimiser: Callable[..., Fit], problem: Problem) -> tuple[Fit, Ar
 def race(rows: int, names: Any = tuple(OPTIMISERS), **which: Any) -> dict[str, Any]:
     """Print and return, by optimiser: nats below the optima, evaluations, seconds, seconds of compilation."""
     posed = problems(rows, **which)
+    climbed = [gradient(problem.targets, problem.caches).objective for problem in posed]
     best = [best_known(problem) for problem in posed]
     print(f"{rows} rows, {sum(p.targets.shape[1] for p in posed)} targets")
     ends: dict[str, list[Array]] = {}
@@ -182,8 +183,10 @@ def race(rows: int, names: Any = tuple(OPTIMISERS), **which: Any) -> dict[str, A
     for name in names:
         known = np.concatenate(best) - np.concatenate(ends[name])
         told[name]["below_best"] = known
-        told[name]["below_gradient"] = np.concatenate(ends["gradient"]) - np.concatenate(ends[name])
+        told[name]["below_gradient"] = np.concatenate(climbed) - np.concatenate(ends[name])
         print(line(name, told[name]), flush=True)
+    if not {"paper_ascent", "s_opt"} <= set(names):
+        return told
     ratio = [told["paper_ascent"][time] / told["s_opt"][time] for time in ("seconds", "processor")]
     print(
         "  the ascent of the paper takes {:.1f} times the seconds of s_opt ({:.1f} times".format(*ratio),

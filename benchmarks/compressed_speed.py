@@ -2,7 +2,7 @@
 
     python benchmarks/compressed_speed.py compression [--data corel5k]
     python benchmarks/compressed_speed.py rounds [--data corel5k] [--rounds 500] [--period 25] [--budget 100]
-    python benchmarks/compressed_speed.py optimisers [--rows 50 100 200 400]
+    python benchmarks/compressed_speed.py optimisers [--rows 50 100 200 400] [--optimisers gradient s_opt ...]
     python benchmarks/compressed_speed.py decoding [--trials 200]
 
 Data are read from the folder LABELZOO_DATA (../shared/data without it) and cut as in the paper, see
@@ -102,6 +102,8 @@ def main() -> None:
     parser.add_argument("--period", type=int, default=25)
     parser.add_argument("--budget", type=int, default=100)
     parser.add_argument("--rows", type=int, nargs="+")
+    known = list(compressed_optimisers.OPTIMISERS)
+    parser.add_argument("--optimisers", nargs="+", default=known, choices=known)
     parser.add_argument("--trials", type=int, default=200)
     options = parser.parse_args()
     if options.what in ("compression", "rounds"):
@@ -112,7 +114,7 @@ def main() -> None:
             rounds(data, options.rounds, options.period, options.budget)
     elif options.what == "optimisers":
         for m in options.rows or [50, 100, 200, 400]:
-            compressed_optimisers.race(m)
+            compressed_optimisers.race(m, options.optimisers)
     else:
         compressed_decoding.table(options.trials, options.seed)
 
