@@ -177,12 +177,16 @@ def _level(seen: Seen, width: int, budget: int, improvement: str, value_at: Any)
         value, best = value_at(point), seen.values.max()
         seen = Seen(np.vstack([seen.points, point]), np.append(seen.values, value))
         idle, count = 0 if value > best else idle + 1, count + 1
-        on_edge = value > best and (np.abs(_offsets()[at]) == SPAN).any()
-        if on_edge or count % RENEWAL == 0:
-            model = _surrogate(seen, point if on_edge else model.center, width)
+        moves = value > best and _on_edge(_offsets()[at])
+        if moves or count % RENEWAL == 0:
+            model = _surrogate(seen, point if moves else model.center, width)
         else:
             model = _grown(model, at, value)
     return seen, False
+
+
+def _on_edge(offset: Array) -> bool:
+    return bool((np.abs(offset) == SPAN).any())
 
 
 def _open(seen: Seen, center: Array, width: int) -> Array:
