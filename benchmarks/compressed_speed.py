@@ -104,6 +104,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+")
     known = list(compressed_optimisers.OPTIMISERS)
     parser.add_argument("--optimisers", nargs="+", default=known, choices=known)
+    parser.add_argument("--targets", type=int, default=compressed_optimisers.TARGETS)
     parser.add_argument("--trials", type=int, default=200)
     options = parser.parse_args()
     if options.what in ("compression", "rounds"):
@@ -114,7 +115,7 @@ def main() -> None:
             rounds(data, options.rounds, options.period, options.budget)
     elif options.what == "optimisers":
         for m in options.rows or [50, 100, 200, 400]:
-            compressed_optimisers.race(m, options.optimisers)
+            compressed_optimisers.race(m, options.optimisers, targets=options.targets)
     else:
         compressed_decoding.table(options.trials, options.seed)
 
