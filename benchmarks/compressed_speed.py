@@ -2,12 +2,12 @@
 
     python benchmarks/compressed_speed.py compression [--data corel5k]
     python benchmarks/compressed_speed.py rounds [--data corel5k] [--rounds 500] [--period 25] [--budget 100]
-    python benchmarks/compressed_speed.py optimisers [--rows 50 100 200 400]
+    python benchmarks/compressed_speed.py optimisers [--rows 50 100 200 400] [--optimisers gradient s_opt ...]
     python benchmarks/compressed_speed.py decoding [--trials 200]
 
 Data are read from the folder LABELZOO_DATA (../shared/data without it) and cut as in the paper, see
-`compressed_data`. Set OPENBLAS_NUM_THREADS to the cores. Times hang on the machine, their ratios less; times of
-compilation are told apart.
+`compressed_data`. Set OPENBLAS_NUM_THREADS to the cores. Times hang on the machine, their ratios less; times
+of compilation are told apart.
 
 `rounds` is a run of active learning, one row a round: theta is searched every `period` rounds by the simplex
 from the last theta, with `budget` evaluations a target.
@@ -19,6 +19,8 @@ import time
 from functools import partial
 from typing import Any
 
+import compressed_decoding
+import compressed_optimisers
 import numpy as np
 from compressed_data import LIMITS, Prepared, prepared
 
@@ -100,6 +102,9 @@ def main() -> None:
     parser.add_argument("--period", type=int, default=25)
     parser.add_argument("--budget", type=int, default=100)
     parser.add_argument("--rows", type=int, nargs="+")
+    known = list(compressed_optimisers.OPTIMISERS)
+    parser.add_argument("--optimisers", nargs="+", default=known, choices=known)
+    parser.add_argument("--targets", type=int, default=compressed_optimisers.TARGETS)
     parser.add_argument("--trials", type=int, default=200)
     options = parser.parse_args()
     if options.what in ("compression", "rounds"):
@@ -108,6 +113,11 @@ def main() -> None:
             compression(data, options.rows or [50, 250, 550])
         else:
             rounds(data, options.rounds, options.period, options.budget)
+    elif options.what == "optimisers":
+        for m in options.rows or [50, 100, 200, 400]:
+            compressed_optimisers.race(m, options.optimisers, targets=options.targets)
+    else:
+        compressed_decoding.table(options.trials, options.seed)
 
 
 if __name__ == "__main__":

@@ -102,7 +102,8 @@ class _LockStep:
     """Points of searches that wait for each other, evaluated by the last one to come."""
 
     def __init__(self, start: Array, together: Any) -> None:
-        self.points, self.together, self.error = start.copy(), together, None
+        self.points, self.together = start.copy(), together
+        self.error: Exception | None = None
         self.values, self.slopes = np.zeros(len(start)), np.zeros(start.shape)
         self.condition, self.waiting, self.searching, self.turn = threading.Condition(), 0, len(start), 0
 

@@ -286,7 +286,7 @@ def _locked(view: Array) -> Array:
 def _factor(theta: Array, caches: Caches) -> tuple[Array, bool]:
     """Return the lower factor of C (its upper triangle is garbage), and whether there is none."""
     C = kernel(theta[None], caches.distances2, caches.products)[0]
-    C[np.diag_indices(len(C))] += theta[4]
+    C.reshape(-1)[:: len(C) + 1] += theta[4]
     # C is symmetric: its transpose is the same matrix in the order LAPACK overwrites without a copy.
     lower, failed = lapack.dpotrf(C.T, lower=1, overwrite_a=1, clean=0)
     return lower, bool(failed)
@@ -295,7 +295,7 @@ def _factor(theta: Array, caches: Caches) -> tuple[Array, bool]:
 def _value(lower: Array, failed: bool, u: Array) -> float:
     if failed:
         return -np.inf
-    half = solve_triangular(lower, u, lower=True, check_finite=False)
+    half = lapack.dtrtrs(lower, u, lower=1)[0]
     return float(-0.5 * half @ half - np.log(lower.diagonal()).sum() - 0.5 * len(u) * np.log(2 * np.pi))
 
 

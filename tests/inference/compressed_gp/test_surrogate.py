@@ -36,9 +36,9 @@ def test_improvements_at_no_spread_and_below():
 def test_ei95_ties_go_to_the_upper_limit_among_open_points():
     mean, sd = np.array([-5.0, -4.0, -3.0]), np.array([0.1, 1.0, 0.1])
     open_ = np.array([True, True, True])
-    assert surrogate._chosen(mean, sd, 0.0, open_, "ei95") == 1
+    assert surrogate._chosen(mean, sd, 0.0, open_, "ei95")[0] == 1
     open_[1] = False
-    assert surrogate._chosen(mean, sd, 0.0, open_, "ei95") == 2
+    assert surrogate._chosen(mean, sd, 0.0, open_, "ei95")[0] == 2
 
 
 @pytest.mark.parametrize("improvement", ["ei", "ei95"])
@@ -47,6 +47,37 @@ def test_b_opt_reaches_the_gradient_optimum(improvement):
     best, fit = hyper.gradient(U, caches), surrogate.b_opt(U, caches, improvement=improvement)
     assert np.median(best.objective - fit.objective) < 1e-2, (best.objective, fit.objective)
     np.testing.assert_allclose(hyper.objective(np.log(fit.theta), U, caches), fit.objective, rtol=1e-12)
+
+
+def one_length(points, values):
+    """The likeliest length that is the same for all parameters."""
+    y = surrogate._standardised(values)
+    tried = [np.full(5, length) for length in surrogate.LENGTHS]
+    return max(tried, key=lambda lengths: surrogate._fitness(points, y, lengths))
+
+
+@pytest.mark.parametrize(
+    ("curvature", "seed", "optimum", "mutant", "least"),
+    [
+        ((200, 50, 5, 0.5, 0.1), None, (3.3, -5.2, 1.1, -2.7, 4.9), {"_likeliest": one_length}, 0.1),
+        ((100, 30, 10, 3, 1), 1, (1.3, -3.2, 1.1, -2.7, 0.9), {"_on_edge": lambda offset: False}, 0.04),
+    ],
+)
+def test_unlike_curvatures_and_a_far_optimum(curvature, seed, optimum, mutant, least, monkeypatch):
+    """What a length a parameter, and a grid that follows the best point, are for."""
+    turn = np.eye(5)
+    if seed is not None:
+        turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(5, 5)))[0]
+
+    def bowl(x, *args):
+        return -0.5 * ((x - optimum) @ turn) ** 2 @ np.array(curvature, float)
+
+    monkeypatch.setattr(surrogate, "objective", bowl)
+    U, caches = np.ones((2, 1)), k14.Caches(np.ones((2, 1)))
+    assert -1e-2 < surrogate.b_opt(U, caches).objective[0] <= 0
+    for name, wrong in mutant.items():
+        monkeypatch.setattr(surrogate, name, wrong)
+    assert surrogate.b_opt(U, caches).objective[0] < -least
 
 
 def test_no_point_is_evaluated_twice(monkeypatch):
@@ -59,7 +90,7 @@ def test_no_point_is_evaluated_twice(monkeypatch):
 
     monkeypatch.setattr(surrogate, "objective", watched)
     fit = surrogate.b_opt(U, caches, levels=3, share=12)
-    assert len(asked) == len(set(asked)) == fit.evaluations[0] == 1 + 3 * 12
+    assert len(asked) == len(set(asked)) == fit.evaluations[0] == 37
 
 
 def test_a_grid_that_is_small_is_searched_whole(monkeypatch):
