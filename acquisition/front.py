@@ -198,7 +198,7 @@ def ask(
 
 
 def has_law(tree: xr.DataTree, name: str) -> bool:
-    """Say whether the posterior's model has the ``label_law``, ``mixture_law`` or ``target_law`` asked for."""
+    """Say whether the posterior's model has a ``label_law``, ``mixture_law`` or ``target_law``."""
     from labelzoo.models import registry
 
     return getattr(registry.get(str(tree.attrs["model"])).spec, name) is not None

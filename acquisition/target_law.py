@@ -59,9 +59,7 @@ class TargetLaw:
             object.__setattr__(self, name, value)
         rows, targets = self.variance.shape
         if self.weights.shape != (targets,):
-            raise ValueError(
-                f"target_law: variance has {targets} targets, weights {self.weights.shape[0]}"
-            )
+            raise ValueError(f"target_law: variance has {targets} targets, weights {self.weights.shape[0]}")
         if self.prior_variance.shape != (rows,):
             raise ValueError(
                 f"target_law: variance has {rows} rows, prior_variance {self.prior_variance.shape[0]}"

@@ -130,7 +130,7 @@ ENTRIES = (
     Acquisition(
         name="weighted_entropy",
         query="row",
-        units="nats times the variance that a target carries (weights lambda_g); a heuristic where these differ",
+        units="nats times the variance a target carries (lambda_g); no entropy where these differ",
         needs=("target_law",),
         bias="none in the variances given the kernel parameters; parameters found by a search are taken for "
         "certain; over posterior draws the mean of the variances plus the variance of the means",

@@ -16,6 +16,7 @@ Shi and Yu, "Fast direct search in an optimally compressed continuous target spa
 active learning", ICML 2019, eqs. 11 to 15, with the noise in the covariance and among the parameters.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -29,6 +30,8 @@ SITES = ("log_signal", "log_inverse_length2", "log_linear", "log_constant", "log
 """Logarithms of th0, th1, th2, th3 and the noise variance, each (target,)."""
 PRIOR_SD = 3.0
 """Standard deviation of each logarithm under the prior."""
+DECIBEL = math.log(10.0) / 10.0
+"""A decibel in units of the natural logarithm."""
 
 
 class Logs(NamedTuple):
@@ -70,13 +73,15 @@ def summed(targets: Array, distances2: Array, products: Array, **rest: Any) -> N
     Parameters
     ----------
     targets : array (graph, target)
-        Canonical targets of the rows with all labels observed.
+        Canonical targets of the rows with all labels observed; without any, nothing is observed.
     distances2, products : array (graph, graph)
         Squared distances and inner products of their mapped features.
     **rest
         What the other views, updates and prediction need; not read here.
     """
     logs = sample_logs(targets.shape[1])
+    if not targets.shape[1]:  # a plate cannot be empty
+        return
     C = with_noise(function_covariance(logs, distances2, products), logs)
     with numpyro.plate("target", targets.shape[1]):
         numpyro.sample("targets", dist.MultivariateNormal(jnp.zeros(len(distances2)), C), obs=targets.T)
@@ -92,6 +97,10 @@ def predictive(
 ) -> None:
     """The program with the targets of rows without labels among its sites: ``new_targets`` (target, new).
 
+    The parameters are in decibels, ``decibels`` (target, 5), 10 log10 of what the logarithms are of: states
+    some units apart are then factors and not powers of e apart, and the covariance of all rows keeps the
+    digits that a comparison needs.
+
     Old and new targets are jointly normal with the noise on the whole diagonal. With the new rows first and
     L the Cholesky factor of their joint covariance, new = L11 white, old = L21 white + L22 (more white).
     Without new rows there is no such site.
@@ -103,12 +112,16 @@ def predictive(
     new_distances2, new_products : array (new, graph + new)
         From new rows to the old and to the new ones, in this order.
     """
-    logs = sample_logs(targets.shape[1])
+    count = targets.shape[1]
+    prior = dist.Normal(0.0, PRIOR_SD / DECIBEL).expand([count, len(SITES)])
+    logs = Logs(*(DECIBEL * numpyro.sample("decibels", prior.to_event(2))).T)
+    if not count:
+        return
     n, q = len(distances2), len(new_distances2)
     whole = [_new_first(*pair) for pair in ((new_distances2, distances2), (new_products, products))]
     L = jnp.linalg.cholesky(with_noise(function_covariance(logs, *whole), logs))
-    loc = jnp.zeros((targets.shape[1], n))
-    with numpyro.plate("target", targets.shape[1]):
+    loc = jnp.zeros((count, n))
+    with numpyro.plate("target", count):
         if q:
             first = L[:, :q, :q]
             new = numpyro.sample("new_targets", dist.MultivariateNormal(jnp.zeros(q), scale_tril=first))
@@ -138,6 +151,8 @@ def linear(targets: Array, distances2: Array, mapped: Array, **rest: Any) -> Non
         The mapped features, whose inner products are ``products``.
     """
     logs = sample_logs(targets.shape[1])
+    if not targets.shape[1]:
+        return
     H = with_one(mapped)
     scale = jnp.exp(0.5 * line_log_variance(logs, H.shape[1]))
     line = numpyro.sample("line", dist.Normal(0.0, scale).to_event(2))

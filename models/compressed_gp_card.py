@@ -52,6 +52,8 @@ level : how many labels `labelzoo.inference.compressed_gp.decoded` answers with:
     training rows have on average, or item, inferred for each row.
 """
 
+TARGETS_KEPT = {"precision_shape": 2.0, "precision_rate": 2.0, "noise_shape": 10.0, "noise_rate": 1.0}
+"""Priors of the compression under which a few rows of unrelated labels still leave targets: for checks."""
 NEW_ROWS = 200
 """Most rows without labels, the first ones, that the view ``predictive`` holds."""
 MAX_FUNCTIONALS = 60
@@ -176,9 +178,9 @@ def _refuse_large(num_rows: int, num_features: int) -> None:
     size = 8.0 * num_rows * max(3 * num_rows, num_features)
     if size > MAX_DENSE_BYTES:
         raise ValueError(
-            f"data: compressed_gp keeps its {num_rows} rows with labels as dense tables, rows x rows and rows "
-            f"x {num_features} features, {size_words(size)}, above the cap of {size_words(MAX_DENSE_BYTES)}: "
-            "pass a subset of rows"
+            f"data: compressed_gp keeps its {num_rows} rows with labels as dense tables, rows x rows and "
+            f"rows x {num_features} features, {size_words(size)}, above the cap of "
+            f"{size_words(MAX_DENSE_BYTES)}: pass a subset of rows"
         )
 
 
@@ -204,7 +206,7 @@ CONSTANTS = (
 
 
 def constants(inputs: Inputs) -> dict[str, Any]:
-    """Return what prediction needs besides the draws: targets, features and their map, compression, labels."""
+    """Return what prediction needs besides the draws: targets, mapped features, compression, labels."""
     return {name: np.asarray(inputs[name]) for name in CONSTANTS}
 
 
@@ -252,6 +254,7 @@ spec = ModelSpec(
     dims={
         **dict.fromkeys(SITES, ("target",)),
         "new_targets": ("target", "obs"),
+        "decibels": ("target", "class"),
         "line": ("target", "basis"),
         "targets": ("graph", "target"),
         "mapped": ("graph", "feature"),
@@ -270,7 +273,7 @@ spec = ModelSpec(
     },
     functionals=functionals,
     no_simulate="its law is of real numbers, labels are 0 and 1",
-    tiny={"num_obs": 30, "num_features": 2, "num_labels": 5, "drop_incomplete": True},
+    tiny={"num_obs": 30, "num_features": 2, "num_labels": 5, "drop_incomplete": True, **TARGETS_KEPT},
     default={"num_obs": 200, "num_features": 5, "num_labels": 20},
     check_settings={"kernel": "cosine", "num_measurements": 4, "projection_seed": 1},
     paper="Shi, Yu: Fast direct search in an optimally compressed continuous target space for efficient "

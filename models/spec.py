@@ -192,9 +192,9 @@ class ModelSpec:
         label covariance reads it. `draws` maps site names to (chain, draw, ...), `state` is what the engine
         kept in ``engine_state``, empty where it kept nothing.
     target_law : callable or None
-        ``target_law(draws, X_new, constants) -> TargetLaw`` of `labelzoo.acquisition.target_law`: the Gaussian
-        law of each new row's compressed targets, where the model has one; acquisition of rows by weighted
-        entropy reads it. Arguments as in `predict_draws`.
+        ``target_law(draws, X_new, constants) -> TargetLaw`` of `labelzoo.acquisition.target_law`: the
+        Gaussian law of each new row's compressed targets, where the model has one; acquisition of rows by
+        weighted entropy reads it. Arguments as in `predict_draws`.
     tiny, default : mapping
         Sizes for checks and for examples, and settings where these need others than the defaults.
     small_settings : mapping

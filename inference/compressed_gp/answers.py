@@ -1,6 +1,5 @@
 """Which labels new rows get: exactly as many as their level says, with scores that rank all of them."""
 
-import json
 from typing import Any
 
 import numpy as np
@@ -47,7 +46,9 @@ def decoded(tree: xr.DataTree, X: Any) -> Decoded:
         If the posterior is of another model, or the features are not those of the posterior.
     """
     if tree.attrs.get("model") != "compressed_gp":
-        raise ValueError(f"decoded needs a posterior of compressed_gp, got one of {tree.attrs.get('model')!r}")
+        raise ValueError(
+            f"decoded needs a posterior of compressed_gp, got one of {tree.attrs.get('model')!r}"
+        )
     constants, draws = constants_of(tree), point_draws(tree)
     means = np.mean(list(draw_means(draws, features_of(tree, X), constants)), axis=0)
     R = compressed_of(means, constants)
