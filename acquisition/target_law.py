@@ -1,6 +1,6 @@
 """The law of compressed targets at pool rows: for scores that read their variances, not draws of labels."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,7 +36,7 @@ class TargetLaw:
     variance: Any
     weights: Any
     prior_variance: Any
-    covariance: Callable[[int], Array]
+    covariance: Any
     report: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import cho_solve
+from jax.scipy.linalg import solve_triangular
 
 from labelzoo.arguments import size_words
 from labelzoo.models import bpca_card
@@ -57,7 +57,7 @@ TARGETS_KEPT = {"precision_shape": 2.0, "precision_rate": 2.0, "noise_shape": 10
 NEW_ROWS = 200
 """Most rows without labels, the first ones, that the view ``predictive`` holds."""
 MAX_FUNCTIONALS = 60
-"""Most rows times targets of which `functionals` returns the mean."""
+"""Most rows times targets whose law given the other rows `functionals` returns."""
 
 
 def prepare(
@@ -66,8 +66,8 @@ def prepare(
     """Return the arguments of every view for `data` (LabelData).
 
     Rows with all labels observed are compressed (`labelzoo.models.bpca_card.prepare`) and reduced to
-    canonical targets by the mean field of bpca; where their labels are all alike there is no target. Others
-    take part in the map of the features, and as the new rows of ``predictive``. With `constants`, map,
+    canonical targets by the mean field of bpca; where their labels are all alike, or vary no more in one
+    direction than in another, there is no target. Others take part in the map of the features, and as the new rows of ``predictive``. With `constants`, map,
     compression and targets are those of the training rows.
 
     Returns
@@ -216,28 +216,33 @@ def logs_of(draw: Mapping[str, Any]) -> Logs:
 
 
 def functionals(draw: Mapping[str, Any], inputs: Inputs) -> dict[str, Array]:
-    """Return what the likelihood tells of: nothing here is flat where a part of the kernel vanishes.
+    """Return what the targets tell of.
 
-    ``log_likelihood`` (target,), nats; ``log_noise`` (target,); ``log_variance`` (target,), ln of the mean
-    variance of a row before any target is seen; ``function_mean``, the mean of the functions given the
-    targets at <= 60 rows and targets. Without targets one constant, ``num_targets``.
+    Signal and noise are not told apart where the signal is as short as the rows are far apart, nor are parts
+    of the kernel that are alike on these rows: each row's law given the other rows does not change then.
+    ``left_out_mean`` and ``left_out_log_variance`` are of that law, at <= 60 rows and targets,
+    u_n - (C^-1 u)_n / (C^-1)_nn and -ln (C^-1)_nn; ``log_likelihood`` (target,), nats; ``log_variance``
+    (target,), ln of the mean variance of a row before any target is seen, noise included. Without targets
+    there is one constant, ``num_targets``.
     """
     U = jnp.asarray(inputs["targets"])
     n, count = U.shape
     if not count:
         return {"num_targets": jnp.zeros(())}
     logs = logs_of(draw)
-    K = function_covariance(logs, inputs["distances2"], inputs["products"])
-    lower = jnp.linalg.cholesky(with_noise(K, logs))
-    solved = cho_solve((lower, True), U.T[..., None])[..., 0]
-    log_det = 2.0 * jnp.log(jnp.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
-    mean = (K @ solved[..., None])[..., 0].T.reshape(-1)
+    C = with_noise(function_covariance(logs, inputs["distances2"], inputs["products"]), logs)
+    lower = jnp.linalg.cholesky(C)
+    half = solve_triangular(lower, jnp.broadcast_to(jnp.eye(n), C.shape), lower=True)
+    white = (half @ U.T[..., None])[..., 0]
+    precision = (half**2).sum(axis=1)
+    mean = U.T - (half.mT @ white[..., None])[..., 0] / precision
     keep = np.unique(np.linspace(0, n * count - 1, min(MAX_FUNCTIONALS, n * count)).round().astype(int))
+    log_det = 2.0 * jnp.log(jnp.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
     return {
-        "log_likelihood": -0.5 * ((solved * U.T).sum(axis=1) + log_det + n * jnp.log(2.0 * jnp.pi)),
-        "log_noise": logs.noise,
-        "log_variance": jnp.log(jnp.diagonal(K, axis1=1, axis2=2).mean(axis=1) + jnp.exp(logs.noise)),
-        "function_mean": mean[keep],
+        "log_likelihood": -0.5 * ((white**2).sum(axis=1) + log_det + n * jnp.log(2.0 * jnp.pi)),
+        "log_variance": jnp.log(jnp.diagonal(C, axis1=1, axis2=2).mean(axis=1)),
+        "left_out_mean": mean.reshape(-1)[keep],
+        "left_out_log_variance": -jnp.log(precision).reshape(-1)[keep],
     }
 
 
@@ -273,7 +278,7 @@ spec = ModelSpec(
     },
     functionals=functionals,
     no_simulate="its law is of real numbers, labels are 0 and 1",
-    tiny={"num_obs": 30, "num_features": 2, "num_labels": 5, "drop_incomplete": True, **TARGETS_KEPT},
+    tiny={"num_obs": 16, "num_features": 2, "num_labels": 5, "drop_incomplete": True, **TARGETS_KEPT},
     default={"num_obs": 200, "num_features": 5, "num_labels": 20},
     check_settings={"kernel": "cosine", "num_measurements": 4, "projection_seed": 1},
     paper="Shi, Yu: Fast direct search in an optimally compressed continuous target space for efficient "

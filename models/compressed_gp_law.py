@@ -54,9 +54,11 @@ def target_law(draws: Mapping[str, Any], X_new: Any, constants: Mapping[str, Any
 
     Z, rows = mapped_rows(kernel_of(constants), X_new), np.asarray(constants["mapped"])
     U, weights = np.asarray(constants["targets"]), np.asarray(constants["target_weights"])
-    if not U.shape[1]:
-        return TargetLaw(np.empty((len(Z), 0)), weights, np.ones(len(Z)), lambda i: np.empty((len(Z), 0)))
     theta = _thinned(theta_of(draws), len(rows))
+    report = {"draws": len(theta), "fitted_rows": len(rows)}
+    if not U.shape[1]:
+        none = np.empty((len(Z), 0))
+        return TargetLaw(none, weights, np.ones(len(Z)), lambda i: none, report)
     caches = Caches(rows)
     posteriors = [condition(one, U, caches) for one in theta]
     found = [predict(posterior, caches, Z) for posterior in posteriors]
@@ -64,14 +66,12 @@ def target_law(draws: Mapping[str, Any], X_new: Any, constants: Mapping[str, Any
     variance = np.mean([one.variance for one in found], axis=0) + means.var(axis=0)
     prior = np.mean([prior_variance(one, Z) for one in theta], axis=0) @ weights / weights.sum()
     given = _Given(posteriors, means - means.mean(axis=0), rows, Z, _table(rows, Z))
-    return TargetLaw(
-        variance, weights, prior, lambda i: _cross(given, i), {"draws": len(theta), "fitted_rows": len(rows)}
-    )
+    return TargetLaw(variance, weights, prior, lambda i: _cross(given, i), report)
 
 
 def _thinned(theta: Array, rows: int) -> Array:
     """Return at most `MAX_DRAWS` draws whose factors fit into `FACTOR_BYTES`, at least one."""
-    room = FACTOR_BYTES // (8 * theta.shape[1] * rows**2)
+    room = FACTOR_BYTES // (8 * max(theta.shape[1], 1) * rows**2)
     count = max(1, min(len(theta), MAX_DRAWS, room))
     return theta[np.linspace(0, len(theta) - 1, count).round().astype(int)]
 

@@ -28,16 +28,22 @@ def draw_of(theta: Array) -> dict[str, Array]:
     return {name: np.log(theta[:, i])[None, None] for i, name in enumerate(SITES)}
 
 
-def words(fit: Fit, compressed: bool) -> str:
+def words(fit: Fit, compressed: bool, unfinished: str) -> str:
     """Say how the search ended, target by target, and whether the compression had come to rest."""
     count, left = len(fit.converged), int((~fit.converged).sum())
-    said = [f"{count - left} of {count} targets converged"] if count else ["no target: all labels alike"]
+    said = (
+        [f"{count - left} of {count} targets converged"]
+        if count
+        else ["no target: compressed labels are alike or noise"]
+    )
     if left:
-        said[0] += f", the search of {left} ended with its budget"
+        said[0] += f", {left} {unfinished}"
     return "; ".join([*said, *(() if compressed else ("the compression stopped before it came to rest",))])
 
 
-def engine_of(name: str, search: Callable[..., Fit], options: dict[str, Any], description: str) -> Engine:
+def engine_of(
+    name: str, search: Callable[..., Fit], options: dict[str, Any], unfinished: str, description: str
+) -> Engine:
     """Return a point engine that runs `search` (targets, caches, **options)."""
 
     def run(
@@ -52,7 +58,7 @@ def engine_of(name: str, search: Callable[..., Fit], options: dict[str, Any], de
             optimization={"objective": np.asarray([fit.objective.sum()])},
             run_seconds=time.perf_counter() - begin,
             converged=bool(fit.converged.all()) and compressed,
-            message=words(fit, compressed),
+            message=words(fit, compressed, unfinished),
             attrs={"evaluations": int(fit.evaluations.sum()), "targets": len(fit.converged)},
         )
 
@@ -64,18 +70,21 @@ ENGINES = (
         "gradient",
         gradient,
         {},
+        "did not come to rest",
         "Mode of each target's parameters by L-BFGS-B with analytic gradients.",
     ),
     engine_of(
         "s_opt",
         s_opt,
         {"budget": BUDGET},
+        "ended with the budget",
         "The paper's simplex search (Nelder-Mead), all targets in lock step.",
     ),
     engine_of(
         "b_opt",
         b_opt,
         {"improvement": "ei", "levels": LEVELS, "share": SHARE},
+        "ended at the edge of the last grid",
         "The paper's Bayesian optimisation over a grid, here a grid that is refined.",
     ),
 )

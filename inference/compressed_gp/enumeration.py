@@ -24,7 +24,7 @@ State = Mapping[str, Any]
 
 WIDTH = 9.0
 """Standard deviations under the prior on either side; 1e-18 of the mass is beyond."""
-NODES, LINE_NODES = 400, 120
+NODES, LINE_NODES = 400, 160
 
 
 def tiny_inputs() -> dict[str, Any]:
@@ -37,7 +37,7 @@ def draw_states(rng: np.random.Generator, inputs: Inputs) -> list[dict[str, Any]
     """Draw the five sites, spread more and more."""
     count = inputs["targets"].shape[1]
     return [
-        {name: scale * rng.standard_normal(count) for name in SITES} for scale in (0.1, 0.4, 0.7, 1.0, 1.0)
+        {name: scale * rng.standard_normal(count) for name in SITES} for scale in (0.1, 0.3, 0.5, 0.7, 0.7)
     ]
 
 

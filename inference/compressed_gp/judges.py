@@ -16,9 +16,9 @@ def guarded(engine: Engine) -> Engine:
     def run(spec: ModelSpec, inputs: dict[str, Any], **options: Any) -> EngineResult:
         if not inputs["targets"].shape[1]:
             raise ValueError(
-                f"there is nothing to sample for {engine.name}: the labels of the {len(inputs['targets'])} "
-                "rows that are fitted are all alike, so that no target varies; gradient, s_opt and b_opt "
-                "predict their frequencies"
+                f"there is nothing to sample for {engine.name}: no target is left of the labels of the "
+                f"{len(inputs['targets'])} rows that are fitted, which are alike, or vary as noise would; "
+                "gradient, s_opt and b_opt predict their frequencies"
             )
         return inner(spec, inputs, **options)
 

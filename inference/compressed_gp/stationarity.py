@@ -41,9 +41,9 @@ def fixed_point(inputs: Inputs, slope: Slope = own_slope) -> dict[str, Array]:
     The search itself ends where its objective no longer changes in the twelfth digit.
     """
     U, caches = np.asarray(inputs["targets"]), Caches(inputs["mapped"])
-    start = np.log(gradient(U, caches).theta)
     found = [
-        root(partial(slope, u=U[:, g : g + 1], caches=caches), x, tol=1e-12).x for g, x in enumerate(start)
+        root(lambda x, u: slope(x, u, caches), x, args=(U[:, g : g + 1],), tol=1e-12).x
+        for g, x in enumerate(np.log(gradient(U, caches).theta))
     ]
     return {"log_theta": jnp.asarray(np.array(found).reshape(-1, 5))}
 
