@@ -67,8 +67,8 @@ def prepare(
 
     Rows with all labels observed are compressed (`labelzoo.models.bpca_card.prepare`) and reduced to
     canonical targets by the mean field of bpca; where their labels are all alike, or vary no more in one
-    direction than in another, there is no target. Others take part in the map of the features, and as the new rows of ``predictive``. With `constants`, map,
-    compression and targets are those of the training rows.
+    direction than in another, there is no target. Other rows take part in the map of the features, and as the
+    new rows of ``predictive``. With `constants`, map, compression and targets are those of the training rows.
 
     Returns
     -------
