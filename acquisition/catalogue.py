@@ -15,6 +15,7 @@ MODULES = (
     "labelzoo.acquisition.mutual_information",
     "labelzoo.acquisition.label_selection",
     "labelzoo.acquisition.label_covariance",
+    "labelzoo.acquisition.weighted_entropy",
     "labelzoo.acquisition.information",
     "labelzoo.acquisition.batch_bald",
     "labelzoo.acquisition.diversity",

@@ -188,12 +188,17 @@ def ask(
             f"acquisition {acquire!r} reads the mixture law of a row's labels, and model "
             f"{tree.attrs['model']!r} has none; gp_bernoulli_mixture has one"
         )
+    if "target_law" in entry.needs and not problem.has("target_law"):
+        raise ValueError(
+            f"acquisition {acquire!r} reads the law of compressed targets, and model "
+            f"{tree.attrs['model']!r} has none; compressed_gp has one"
+        )
     ids = [pool.example_names[i] for i in candidates]
     return answer(entry, problem, batch, ids, list(pool.label_names))
 
 
 def has_law(tree: xr.DataTree, name: str) -> bool:
-    """Say whether the posterior's model has a ``label_law`` or a ``mixture_law`` of a row's labels."""
+    """Say whether the posterior's model has a ``label_law``, ``mixture_law`` or ``target_law``."""
     from labelzoo.models import registry
 
     return getattr(registry.get(str(tree.attrs["model"])).spec, name) is not None
@@ -211,7 +216,7 @@ def _problem(
 ) -> Problem:
     """Return the problem, with draws and kernel made when they are first asked for."""
     from labelzoo.inference.label_gp.evidence import choose_hyperparameters
-    from labelzoo.inference.predict import label_law, label_prob, mean_prob, mixture_law
+    from labelzoo.inference.predict import label_law, label_prob, mean_prob, mixture_law, target_law
     from labelzoo.models.gp_kernel import feature_map
     from labelzoo.models.label_gp import SETTINGS
 
@@ -250,6 +255,7 @@ def _problem(
         kernel=kernel if len(at) else None,
         label_law=(lambda: label_law(tree, X)) if has_law(tree, "label_law") else None,
         mixture_law=(lambda: mixture_law(tree, X)) if has_law(tree, "mixture_law") else None,
+        target_law=(lambda: target_law(tree, X)) if has_law(tree, "target_law") else None,
         asked=asked[candidates],
         seed=seed,
     )

@@ -51,6 +51,8 @@ class Problem:
         Gaussian law of each pool row's labels given the labelled rows, `labelzoo.acquisition.label_law`.
     mixture_law : MixtureLaw
         Mixture law of each pool row's labels, `labelzoo.acquisition.mixture_law`.
+    target_law : TargetLaw
+        Law of each pool row's compressed targets, `labelzoo.acquisition.target_law`.
     costs : (pool,) or (labels,) or (pool, labels)
         What it costs to ask a row (row queries) or a label; scores are then taken per unit of cost, where the
         function chooses by its score alone.
@@ -72,6 +74,7 @@ class Problem:
     own_score: Any = None
     label_law: Any = None
     mixture_law: Any = None
+    target_law: Any = None
     costs: Any = None
     seed: Any = 0
     _made: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -109,7 +112,7 @@ class Problem:
                 return int(self.get(name).shape[0])
         if self.has("probs"):
             return int(self.get("probs").shape[1])
-        for name in ("label_law", "mixture_law"):
+        for name in ("label_law", "mixture_law", "target_law"):
             if self.has(name):
                 return int(self.get(name).shape[0])
         return None
@@ -142,6 +145,8 @@ NEEDS: Mapping[str, str] = {
     "own_score": "a score from the model itself",
     "label_law": "the Gaussian law of each pool row's labels (a LabelLaw; models with a label_law have one)",
     "mixture_law": "the mixture law of each pool row's labels (a MixtureLaw; models with a mixture_law have "
+    "one)",
+    "target_law": "the law of each pool row's compressed targets (a TargetLaw; models with a target_law have "
     "one)",
     "costs": "costs of rows or labels",
 }

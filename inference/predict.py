@@ -255,6 +255,20 @@ def mixture_law(tree: xr.DataTree, data: Any) -> Any:
     return spec.mixture_law(draws, features_of(tree, data), constants_of(tree), state)
 
 
+def target_law(tree: xr.DataTree, data: Any) -> Any:
+    """Return the law of the compressed targets of new rows, a `labelzoo.acquisition.target_law.TargetLaw`.
+
+    Raises
+    ------
+    ValueError
+        If the model has none, or the features are not those of the posterior.
+    """
+    spec = registry.get(str(tree.attrs["model"])).spec
+    if spec.target_law is None:
+        raise ValueError(f"model {spec.name!r} has no law of compressed targets (ModelSpec.target_law)")
+    return spec.target_law(point_draws(tree), features_of(tree, data), constants_of(tree))
+
+
 class _Constants:
     """What a prediction program is compiled for, compared by content."""
 

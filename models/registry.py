@@ -17,6 +17,7 @@ BUILT_IN = (
     "bernoulli_poisson_topics",
     "gp_bernoulli_mixture",
     "bpca",
+    "compressed_gp",
 )
 """Models of the package; each is registered by importing ``labelzoo.inference.<name>``."""
 

@@ -191,6 +191,10 @@ class ModelSpec:
         the mixture that the labels of each new row follow, where the model has one; acquisition of rows by
         label covariance reads it. `draws` maps site names to (chain, draw, ...), `state` is what the engine
         kept in ``engine_state``, empty where it kept nothing.
+    target_law : callable or None
+        ``target_law(draws, X_new, constants) -> TargetLaw`` of `labelzoo.acquisition.target_law`: the
+        Gaussian law of each new row's compressed targets, where the model has one; acquisition of rows by
+        weighted entropy reads it. Arguments as in `predict_draws`.
     tiny, default : mapping
         Sizes for checks and for examples, and settings where these need others than the defaults.
     small_settings : mapping
@@ -226,6 +230,7 @@ class ModelSpec:
     predict_moments: Callable[..., Any] | None = None
     label_law: Callable[..., Any] | None = None
     mixture_law: Callable[..., Any] | None = None
+    target_law: Callable[..., Any] | None = None
     tiny: Mapping[str, Any] = field(default_factory=dict)
     default: Mapping[str, Any] = field(default_factory=dict)
     small_settings: Mapping[str, Any] = field(default_factory=dict)

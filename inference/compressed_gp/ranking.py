@@ -181,10 +181,15 @@ def fit_levels(compressed: Any, Y: Any) -> LevelRule:
     whole = ~np.isnan(Y).any(axis=1)
     if not whole.any():
         raise ValueError("Y has no row whose labels are all observed")
-    R, count = R[whole], Y[whole].sum(axis=1)
+    return level_rule(R[whole], Y[whole].sum(axis=1), Y.shape[1])
+
+
+def level_rule(compressed: Any, counts: Any, labels: int) -> LevelRule:
+    """Return the rule of `fit_levels` from the number of labels of each row, `counts` (row,)."""
+    R, count = read_matrix(compressed, "compressed"), np.asarray(counts, float)
     mean, center = float(count.mean()), R.mean(axis=0)
     ridge, slope = _ridge(R - center, count - mean)
-    return LevelRule(mean, center, slope, ridge, Y.shape[1])
+    return LevelRule(mean, center, slope, ridge, labels)
 
 
 def inferred_levels(rule: LevelRule, compressed: Any) -> Array:

@@ -309,6 +309,7 @@ def make_problem(
         "kernel": kernel,
         "label_law": lambda: label_law(setting, learner(), pool),
         "mixture_law": lambda: mixture_law(setting, learner(), pool),
+        "target_law": lambda: target_law(setting, learner(), pool),
     }
     if targets is None:
         later.pop("target_probs")
@@ -341,6 +342,16 @@ def mixture_law(setting: Setting, learner: Fitted, pool: Array) -> Any:
             "has none (gp_bernoulli_mixture has one)"
         )
     return learner.mixture_law(setting.data.X[pool])
+
+
+def target_law(setting: Setting, learner: Fitted, pool: Array) -> Any:
+    """Return the law of the pool rows' compressed targets, or say that the learner has none."""
+    if learner.target_law is None:
+        raise NotRun(
+            f"{setting.acquire} needs the law of compressed targets, and learner {setting.plan.learner} has "
+            "none (compressed_gp has one)"
+        )
+    return learner.target_law(setting.data.X[pool])
 
 
 def joint_draws(

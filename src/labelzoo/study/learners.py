@@ -25,12 +25,15 @@ class Fitted(NamedTuple):
         ``label_law(X) -> LabelLaw``, the Gaussian law of each row's labels; None where the model has none.
     mixture_law : callable or None
         ``mixture_law(X) -> MixtureLaw``, the mixture law of each row's labels, likewise.
+    target_law : callable or None
+        ``target_law(X) -> TargetLaw``, the law of each row's compressed targets, likewise.
     """
 
     mean: Callable[[Any], Array]
     draws: Callable[[Any, int, int], Array] | None
     label_law: Callable[[Any], Any] | None = None
     mixture_law: Callable[[Any], Any] | None = None
+    target_law: Callable[[Any], Any] | None = None
 
 
 def fit_learner(
@@ -64,7 +67,7 @@ def _fit_gp(settings: dict[str, Any], labelled: LabelData, features: GPKernel) -
 
 def _fit_model(model: str, engine: str, settings: dict[str, Any], labelled: LabelData, seed: int) -> Fitted:
     from labelzoo.inference.fit import fit
-    from labelzoo.inference.predict import label_law, label_prob, mean_prob, mixture_law
+    from labelzoo.inference.predict import label_law, label_prob, mean_prob, mixture_law, target_law
     from labelzoo.models import registry
 
     tree = fit(model, labelled, engine, seed=seed, **settings)
@@ -79,6 +82,7 @@ def _fit_model(model: str, engine: str, settings: dict[str, Any], labelled: Labe
         None if tree.attrs["kind"] == "point" else draws,
         None if spec.label_law is None else lambda X: label_law(tree, X),
         None if spec.mixture_law is None else lambda X: mixture_law(tree, X),
+        None if spec.target_law is None else lambda X: target_law(tree, X),
     )
 
 

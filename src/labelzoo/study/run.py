@@ -19,8 +19,9 @@ PROVIDED = frozenset(
 )
 """Fields of a `Problem` that a study knows."""
 LAWS = {
-    "label_law": ("Gaussian law", "sparse_bayes"),
-    "mixture_law": ("mixture law", "gp_bernoulli_mixture"),
+    "label_law": ("Gaussian law of a row's labels", "sparse_bayes"),
+    "mixture_law": ("mixture law of a row's labels", "gp_bernoulli_mixture"),
+    "target_law": ("law of compressed targets", "compressed_gp"),
 }
 """Fields of a `Problem` that only some learners know, and one that does."""
 
@@ -103,7 +104,7 @@ def check_plan(plan: Plan, data: LabelData) -> None:
         if len(lacking) == 1 and lacking[0] in LAWS:
             law, model = LAWS[lacking[0]]
             raise ValueError(
-                f"acquire: {acquisition.name} needs the {law} of a row's labels, and learner "
+                f"acquire: {acquisition.name} needs the {law}, and learner "
                 f"{plan.learner} has none ({model} has one)"
             )
         if lacking:

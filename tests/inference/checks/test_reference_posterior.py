@@ -48,6 +48,7 @@ reference_module = importlib.import_module("labelzoo.inference.checks.reference_
 SHIPPED = (
     "bernoulli_poisson_topics_tiny",
     "bpca_tiny",
+    "compressed_gp_tiny",
     "gp_bernoulli_mixture_tiny",
     "label_gp_tiny",
     "label_logistic_tiny",

@@ -1,0 +1,90 @@
+"""The engines ``gradient``, ``s_opt`` and ``b_opt`` of compressed_gp: three searches of one objective.
+
+Each finds the mode of the kernel parameters of every target, log likelihood plus the log prior
+(`labelzoo.inference.compressed_gp.hyperparameters`); the functions themselves are integrated out.
+
+Shi and Yu, ICML 2019, sections 3.3 and 3.4.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from labelzoo.inference.compressed_gp.hyperparameters import Fit, gradient
+from labelzoo.inference.compressed_gp.kernel14 import Caches
+from labelzoo.inference.compressed_gp.simplex import BUDGET, s_opt
+from labelzoo.inference.compressed_gp.surrogate import LEVELS, SHARE, b_opt
+from labelzoo.inference.engine import Engine, EngineResult
+from labelzoo.models.compressed_gp import SITES
+from labelzoo.models.spec import ModelSpec
+
+Array = Any
+
+
+def draw_of(theta: Array) -> dict[str, Array]:
+    """Return the sites of one point (target, 5), as chain and draw of one."""
+    return {name: np.log(theta[:, i])[None, None] for i, name in enumerate(SITES)}
+
+
+def words(fit: Fit, compressed: bool, unfinished: str) -> str:
+    """Say how the search ended, target by target, and whether the compression had come to rest."""
+    count, left = len(fit.converged), int((~fit.converged).sum())
+    said = (
+        [f"{count - left} of {count} targets converged"]
+        if count
+        else ["no target: compressed labels are alike or noise"]
+    )
+    if left:
+        said[0] += f", {left} {unfinished}"
+    return "; ".join([*said, *(() if compressed else ("the compression stopped before it came to rest",))])
+
+
+def engine_of(
+    name: str, search: Callable[..., Fit], options: dict[str, Any], unfinished: str, description: str
+) -> Engine:
+    """Return a point engine that runs `search` (targets, caches, **options)."""
+
+    def run(
+        spec: ModelSpec, inputs: dict[str, Any], *, rng_key: Any, progress: bool = False, **chosen: Any
+    ) -> EngineResult:
+        """Search the mode of every target; nothing is random."""
+        begin = time.perf_counter()
+        fit = search(inputs["targets"], Caches(inputs["mapped"]), **chosen)
+        compressed = bool(inputs["compression_converged"])
+        return EngineResult(
+            draws=draw_of(fit.theta),
+            optimization={"objective": np.asarray([fit.objective.sum()])},
+            run_seconds=time.perf_counter() - begin,
+            converged=bool(fit.converged.all()) and compressed,
+            message=words(fit, compressed, unfinished),
+            attrs={"evaluations": int(fit.evaluations.sum()), "targets": len(fit.converged)},
+        )
+
+    return Engine(name, "point", run, random_sites=(), options=options, description=description)
+
+
+ENGINES = (
+    engine_of(
+        "gradient",
+        gradient,
+        {},
+        "did not come to rest",
+        "Mode of each target's parameters by L-BFGS-B with analytic gradients.",
+    ),
+    engine_of(
+        "s_opt",
+        s_opt,
+        {"budget": BUDGET},
+        "ended with the budget",
+        "The paper's simplex search (Nelder-Mead), all targets in lock step.",
+    ),
+    engine_of(
+        "b_opt",
+        b_opt,
+        {"improvement": "ei", "levels": LEVELS, "share": SHARE},
+        "ended at the edge of the last grid",
+        "The paper's Bayesian optimisation over a grid, here a grid that is refined.",
+    ),
+)
