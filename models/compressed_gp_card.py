@@ -36,6 +36,7 @@ Inputs = Mapping[str, Any]
 
 SETTINGS: dict[str, Any] = {
     **bpca_card.SETTINGS,
+    "compression": "bpca",
     "kernel": "auto",
     "decoder": "regression",
     "level": "mean",
@@ -44,6 +45,9 @@ SETTINGS: dict[str, Any] = {
 
 num_measurements, projection_seed, num_components, the five priors, drop_incomplete : those of the
     compression, see `labelzoo.models.bpca_card.SETTINGS`.
+compression : what the targets are: bpca, the paper's principal components, which drop what explains little;
+    ppca, as many components by maximum likelihood; none, the measurements themselves, see
+    `labelzoo.inference.compressed_gp.targets`.
 kernel : auto, rbf or cosine: how features are mapped, see `labelzoo.models.gp_kernel`. Mapped rows of rbf are
     divided by the root of the number of features, so that squared distances are of order 1.
 decoder : how targets become label probabilities: regression, bp, omp or corr, see
@@ -52,8 +56,16 @@ level : how many labels `labelzoo.inference.compressed_gp.decoded` answers with:
     training rows have on average, or item, inferred for each row.
 """
 
-TARGETS_KEPT = {"precision_shape": 2.0, "precision_rate": 2.0, "noise_shape": 10.0, "noise_rate": 1.0}
+TARGETS_KEPT = {
+    "compression": "bpca",
+    "precision_shape": 2.0,
+    "precision_rate": 2.0,
+    "noise_shape": 10.0,
+    "noise_rate": 1.0,
+}
 """Priors of the compression under which a few rows of unrelated labels still leave targets: for checks."""
+RANK_CUT = 1e-10
+"""Directions of the targets below this share of the largest do not predict labels."""
 NEW_ROWS = 200
 """Most rows without labels, the first ones, that the view ``predictive`` holds."""
 MAX_FUNCTIONALS = 60
@@ -94,7 +106,10 @@ def prepare(
     mapped, new = mapped_rows(kernel, data.X[rows]), mapped_rows(kernel, data.X[others])
     caches = Caches(mapped)
     whole = np.concatenate([mapped, new])
-    shared = _compressed(data, rows_of_labels) if constants is None else _kept(rows_of_labels, constants)
+    if constants is None:
+        shared = _compressed(data, rows_of_labels, str(settings["compression"]))
+    else:
+        shared = _kept(rows_of_labels, constants)
     return {
         **shared,
         "distances2": np.array(caches.distances2),
@@ -109,21 +124,20 @@ def prepare(
     }
 
 
-def _compressed(data: Any, rows_of_labels: Inputs) -> dict[str, Any]:
+def _compressed(data: Any, rows_of_labels: Inputs, compression: str) -> dict[str, Any]:
     """Return the targets of the training rows, the way back to labels and what their labels are like."""
-    from labelzoo.inference.compressed_gp.compression import compress
+    from labelzoo.inference.compressed_gp.targets import reduced
 
-    found = compress(rows_of_labels)
+    found = reduced(rows_of_labels, compression)
     R, center = rows_of_labels["compressed"], rows_of_labels["row_mean"]
     targets = found.canonical.targets
-    # The scores of a sweep are linear in the compressed rows: so are the targets, whatever else they are.
+    # Targets are linear in the compressed rows, whatever else they are.
     target_map = np.linalg.lstsq(R - center, targets, rcond=None)[0]
     return {
         "targets": targets,
         "loadings": found.canonical.loadings,
         "offset": found.canonical.offset,
         "target_weights": found.canonical.weights,
-        "compression_noise": np.asarray(found.noise_variance),
         "compression_converged": np.int8(found.converged),
         "target_map": target_map,
         "target_shift": -center @ target_map,
@@ -140,7 +154,7 @@ def label_tables(Y: Any, targets: Array) -> dict[str, Any]:
     ----------
     Y : sparse array (row, labels)
     targets : (row, target)
-        Centred, Y regressed on them by targets'Y / row.
+        Centred. Y is regressed on them by least squares, targets'Y / row where they are uncorrelated.
 
     Returns
     -------
@@ -154,7 +168,7 @@ def label_tables(Y: Any, targets: Array) -> dict[str, Any]:
     positives = np.asarray(Y.sum(axis=0, dtype=float)).ravel()
     return {
         "label_frequency": (positives + 0.5) / (m + 1.0),
-        "label_coefficients": np.asarray(Y.T @ targets, float).T / m,
+        "label_coefficients": np.asarray(Y.T @ np.linalg.pinv(targets, rcond=RANK_CUT).T, float).T,
         "label_count": counts,
         "training_level": np.asarray(max(1, round(float(counts.mean())))),
     }
@@ -169,7 +183,10 @@ def _kept(rows_of_labels: Inputs, constants: Mapping[str, Any]) -> dict[str, Any
 
 
 def _check_settings(settings: Mapping[str, Any]) -> None:
-    for name, known in (("kernel", KINDS), ("decoder", DECODERS), ("level", LEVELS)):
+    from labelzoo.inference.compressed_gp.targets import COMPRESSIONS
+
+    choices = {"compression": COMPRESSIONS, "kernel": KINDS, "decoder": DECODERS, "level": LEVELS}
+    for name, known in choices.items():
         if settings[name] not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}, got {settings[name]!r}")
 
@@ -193,7 +210,6 @@ CONSTANTS = (
     "loadings",
     "offset",
     "target_weights",
-    "compression_noise",
     "compression_converged",
     "target_map",
     "target_shift",
@@ -278,7 +294,7 @@ spec = ModelSpec(
     },
     functionals=functionals,
     no_simulate="its law is of real numbers, labels are 0 and 1",
-    tiny={"num_obs": 16, "num_features": 2, "num_labels": 5, "drop_incomplete": True, **TARGETS_KEPT},
+    tiny={"num_obs": 16, "num_features": 2, "num_labels": 5, "drop_incomplete": True} | TARGETS_KEPT,
     default={"num_obs": 200, "num_features": 5, "num_labels": 20},
     check_settings={"kernel": "cosine", "num_measurements": 4, "projection_seed": 1},
     paper="Shi, Yu: Fast direct search in an optimally compressed continuous target space for efficient "

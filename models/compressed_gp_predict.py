@@ -4,8 +4,9 @@ The mean of target g at a row is m_g(x) = k_g(x)' C_g^-1 u_g, the compressed row
 brought back to the units of projection y. What is read off it depends on the setting ``decoder``:
 
 * ``regression``: E[y_j] = f_j + sum_g b_gj m_g(x), cut to `MIN_PROB` and 1 - `MIN_PROB`, where f_j is the
-  smoothed frequency of label j and b_gj = sum_n u_ng y_nj / rows its regression on the targets, which are
-  uncorrelated. It is learned from the training rows, so it cannot find a label that none of them has.
+  smoothed frequency of label j and b_gj its regression on the targets by least squares, which is
+  sum_n u_ng y_nj / rows where they are uncorrelated. It is learned from the training rows, so it cannot find
+  a label that none of them has.
 * ``bp``, ``omp``, ``corr``: the scores of `labelzoo.inference.compressed_gp.ranking.decode`, mapped
   increasingly between `MIN_PROB` and 1 - `MIN_PROB` so that all labels are ranked as they were. These are
   scores and no probabilities: nothing calibrates them. They see labels only through the projection, so that

@@ -85,13 +85,17 @@ plt.show()
 # ## Three searches, one optimum
 #
 # `gradient` climbs with derivatives; `s_opt` and `b_opt`, the paper's two, need none. All three look for the
-# mode of the same objective, which is flat where a part of the kernel vanishes; the paper's point was time, see
-# the documentation for that.
+# mode of the same objective, which is flat where a part of the kernel vanishes. The paper's point was time:
+# see the documentation for that.
 
 # %%
 rows = []
 for engine in ("gradient", "s_opt", "b_opt"):
-    tree = posterior if engine == "s_opt" else labelzoo.fit(MODEL, data, engine=engine, compression="bpca", seed=0)
+    tree = (
+        posterior
+        if engine == "s_opt"
+        else labelzoo.fit(MODEL, data, engine=engine, compression="bpca", seed=0)
+    )
     nats = float(tree["optimization"]["objective"].values[-1])
     rows.append((engine, nats, tree.attrs["evaluations"] / tree.attrs["targets"]))
 found = pd.DataFrame(rows, columns=["engine", "objective, nats", "evaluations a target"]).set_index("engine")
@@ -131,9 +135,7 @@ def scored(probs, labels):
 count, table = round(Y.sum(axis=1).mean()), {}
 for compression in ("bpca", "none"):
     for decoder in ("regression", "omp", "corr"):
-        tree = labelzoo.fit(
-            MODEL, data, engine="gradient", compression=compression, decoder=decoder, seed=0
-        )
+        tree = labelzoo.fit(MODEL, data, engine="gradient", compression=compression, decoder=decoder, seed=0)
         probs = labelzoo.mean_prob(tree, X_new)
         labels = answers(probs, count) if decoder == "regression" else decoded(tree, X_new).labels
         table[compression, decoder] = scored(probs, labels)
@@ -153,10 +155,10 @@ pd.DataFrame(table, index=["macro-F1", "mean of P@1-3", "log score"]).T.round(3)
 # %% [markdown]
 # ## What to label next
 #
-# The score of a row is $\sum_g \lambda_g \ln C_{gg}$, where $C_{gg}$ is the predictive variance of target g. The
-# paper's eq. 13 prints a minus, which picks the rows that are known best. Twelve rows are known here; left,
-# the score and the ten rows that `ask` picks one after the other, each given those before it; right, what the
-# printed sign would pick.
+# The score of a row is $\sum_g \lambda_g \ln C_{gg}$, where $C_{gg}$ is the predictive variance of target g.
+# The paper's eq. 13 prints a minus, which picks the rows that are known best. Twelve rows are known here;
+# left, the score and the ten rows that `ask` picks one after the other, each given those before it; right,
+# what the printed sign would pick.
 
 # %%
 few = LabelData.from_arrays(X[:12], Y[:12], label_names=list(data.label_names))
@@ -219,10 +221,13 @@ def by_ask(tree, candidates, batch):
     return np.asarray([list(blank.example_names).index(name) for name in table["obs"]])
 
 
-orders = [
-    curve(lambda tree, candidates, batch, r=np.random.default_rng(s): r.permutation(len(candidates))[:batch])
-    for s in range(5)
-]
+def at_random(seed):
+    """Return a chooser of random rows."""
+    order = np.random.default_rng(seed)
+    return lambda tree, candidates, batch: order.permutation(len(candidates))[:batch]
+
+
+orders = [curve(at_random(seed)) for seed in range(5)]
 steps = 12 + 10 * np.arange(9)
 figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
 mean, sd = np.mean(orders, axis=0), np.std(orders, axis=0, ddof=1)

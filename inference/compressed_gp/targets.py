@@ -10,7 +10,7 @@ Shi and Yu, ICML 2019, sections 3 and 4.2.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,13 @@ Array = Any
 COMPRESSIONS = ("bpca", "ppca", "none")
 FLAT = 1e-12
 """A measurement whose variance is below this share of the largest is no target."""
+
+
+class Reduced(NamedTuple):
+    """Targets, and whether what was iterated to find them came to rest."""
+
+    canonical: Canonical
+    converged: bool
 
 
 def targets_of(inputs: Mapping[str, Any], compression: Any = "bpca") -> Canonical:
@@ -39,12 +46,18 @@ def targets_of(inputs: Mapping[str, Any], compression: Any = "bpca") -> Canonica
     ValueError
         For another compression.
     """
+    return reduced(inputs, compression).canonical
+
+
+def reduced(inputs: Mapping[str, Any], compression: Any = "bpca") -> Reduced:
+    """Return the targets as `targets_of`, with ``converged``."""
     if compression not in COMPRESSIONS:
         raise ValueError(f"compression must be one of {', '.join(COMPRESSIONS)}, got {compression!r}")
     if compression == "bpca":
-        return compress(inputs).canonical
+        found = compress(inputs)
+        return Reduced(found.canonical, found.converged)
     R = np.asarray(inputs["compressed"], float)
-    return _measurements(R) if compression == "none" else _ppca(inputs, R)
+    return Reduced(_measurements(R) if compression == "none" else _ppca(inputs, R), True)
 
 
 def _ppca(inputs: Mapping[str, Any], R: Array) -> Canonical:

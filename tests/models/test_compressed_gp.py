@@ -332,3 +332,24 @@ def test_regressed_is_linear() -> None:
     kept = constants()
     zero = np.zeros((1, kept["targets"].shape[1]))
     np.testing.assert_allclose(regressed(zero, kept)[0], kept["label_frequency"])
+
+
+@pytest.mark.parametrize("compression", ["ppca", "none"])
+def test_other_compressions_predict_and_are_kept(compression: str, tmp_path: Path) -> None:
+    tree = fit("compressed_gp", data(), "gradient", compression=compression, num_measurements=4)
+    kept = constants_of(tree)
+    U = np.asarray(kept["targets"])
+    np.testing.assert_allclose(U.mean(axis=0), 0.0, atol=1e-9)
+    np.testing.assert_allclose((U**2).mean(axis=0), 1.0, atol=1e-9)
+    slope = np.linalg.lstsq(U, Y - Y.mean(axis=0), rcond=1e-10)[0]
+    np.testing.assert_allclose(kept["label_coefficients"], slope, atol=1e-8)
+    path = tmp_path / "tree.nc"
+    save(tree, path)
+    again = load(path)
+    np.testing.assert_array_equal(mean_prob(again, NEW), mean_prob(tree, NEW))
+    assert decoded(again, NEW).labels.sum(axis=1).tolist() == [int(kept["training_level"])] * 5
+
+
+def test_unknown_compression_is_refused() -> None:
+    with pytest.raises(ValueError, match="compression must be one of bpca, ppca, none, got 'svd'"):
+        fit("compressed_gp", data(), "gradient", compression="svd")
