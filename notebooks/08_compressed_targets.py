@@ -178,7 +178,7 @@ for axis, chosen, title in zip(
     axis.scatter(*X_pool[chosen].T, facecolors="none", edgecolors=RED, s=90, linewidths=2, label="asked")
     axis.set_title(title)
     axis.set_aspect("equal")
-axes[0].legend(loc="lower left")
+figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
 figure.colorbar(shown, ax=axes, label="score")
 plt.show()
 
@@ -241,6 +241,6 @@ axis.legend()
 plt.show()
 
 # %% [markdown]
-# In the plane, where everything is smooth and the pool is even, spreading out is right. On real data it is not
-# always: the documentation has four data sets, several rivals and error bars, also for how much the principal
+# In the plane, where everything is smooth and the pool is even, spreading out is right. On real data it is
+# not always: the documentation has real data, several rivals and error bars, also for how much the principal
 # components cost.
