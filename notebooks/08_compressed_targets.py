@@ -91,7 +91,11 @@ plt.show()
 # %%
 rows = []
 for engine in ("gradient", "s_opt", "b_opt"):
-    tree = posterior if engine == "s_opt" else labelzoo.fit(MODEL, data, engine=engine, compression="bpca", seed=0)
+    tree = (
+        posterior
+        if engine == "s_opt"
+        else labelzoo.fit(MODEL, data, engine=engine, compression="bpca", seed=0)
+    )
     nats = float(tree["optimization"]["objective"].values[-1])
     rows.append((engine, nats, tree.attrs["evaluations"] / tree.attrs["targets"]))
 found = pd.DataFrame(rows, columns=["engine", "objective, nats", "evaluations a target"]).set_index("engine")
@@ -131,9 +135,7 @@ def scored(probs, labels):
 count, table = round(Y.sum(axis=1).mean()), {}
 for compression in ("bpca", "none"):
     for decoder in ("regression", "omp", "corr"):
-        tree = labelzoo.fit(
-            MODEL, data, engine="gradient", compression=compression, decoder=decoder, seed=0
-        )
+        tree = labelzoo.fit(MODEL, data, engine="gradient", compression=compression, decoder=decoder, seed=0)
         probs = labelzoo.mean_prob(tree, X_new)
         labels = answers(probs, count) if decoder == "regression" else decoded(tree, X_new).labels
         table[compression, decoder] = scored(probs, labels)
