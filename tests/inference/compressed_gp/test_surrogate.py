@@ -64,7 +64,7 @@ def one_length(points, values):
     ],
 )
 def test_unlike_curvatures_and_a_far_optimum(curvature, seed, optimum, mutant, least, monkeypatch):
-    """What a length a parameter, and a grid that follows the best point, are for where evaluations are few."""
+    """What a length a parameter and a grid that follows the best point are for, evaluations being few."""
     turn = np.eye(5)
     if seed is not None:
         turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(5, 5)))[0]
