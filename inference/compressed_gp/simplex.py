@@ -23,7 +23,7 @@ STEP = 0.5
 """Edge of the first simplex along each axis of log theta."""
 VALUE_SPREAD = 1e-6
 VERTEX_SPREAD = 1e-3
-BUDGET = 400
+BUDGET = 600
 """Evaluations a target; the paper gives no number."""
 
 

@@ -28,9 +28,9 @@ SPAN = 2
 LEVELS = 9
 STEP = 2.0
 """First step of log theta: the first grid spans -4 to 4 around its centre, the last steps are 1/128."""
-SHARE = 33
+SHARE = 60
 """Evaluations a level, those that a level leaves being the next ones'."""
-LEAST, PATIENCE = 8, 12
+LEAST, PATIENCE = 8, 20
 """A level ends after at least `LEAST` evaluations, where less than `LEAST_GAIN` nats are expected, or where
 `PATIENCE` evaluations did not improve."""
 LEAST_GAIN = 1e-4
