@@ -100,7 +100,10 @@ def project(s: Array, rho: Array, lam: Array, side: Side, upper: float) -> Step:
 
 
 def roots(s: Array, rho: Array) -> tuple[Array, Array]:
-    """Return p >= 0 and q <= 0 with 1 + 2 t s - t^2 rho = (1 + t p)(1 + t q), the cancelling one as -rho / other."""
+    """Return p >= 0 and q <= 0 with 1 + 2 t s - t^2 rho = (1 + t p)(1 + t q).
+
+    s +- sqrt(s^2 + rho), the cancelling one as -rho over the other.
+    """
     size = np.abs(s) + np.sqrt(s * s + rho)
     other = -rho / np.maximum(size, TINY)
     positive = s >= 0
@@ -118,8 +121,8 @@ def gradient(slope: Array, side: Side) -> Array:
 def newton_step(slope: Array, phi: Array, free: Array, side: Side) -> Array:
     """Return the maximiser of sum_l f'_l t_l - phi_l t_l^2 / 2 over the free increments: (column,).
 
-    t_l = (sig + own_l d_l) / 2. With mu the multiplier of sig = sum sign d, t_l = (f'_l - 2 mu ratio_l) / phi_l
-    at free classes, and for k = 1 + sum_free ratio
+    t_l = (sig + own_l d_l) / 2. With mu the multiplier of sig = sum sign d,
+    t_l = (f'_l - 2 mu ratio_l) / phi_l at free classes, and for k = 1 + sum_free ratio
 
         k mu - (sum_fixed phi) sig / 4 = -(sum_fixed f') / 2,
         4 (sum_free ratio^2 / phi) mu + k sig = 2 sum_free ratio f' / phi.
@@ -164,7 +167,7 @@ def _search(
     pair: tuple[Array, Array],
     side: Side,
 ) -> Any:
-    """Return the first point of the projected arc inside the domain that rises enough, None where none does."""
+    """Return the first point of the projected arc that is inside the domain and rises enough, or None."""
     number, size = len(side.own), 1.0
     for _ in range(MAX_HALVINGS):
         moved = np.minimum(np.maximum(delta + size * step, box[0]), box[1])

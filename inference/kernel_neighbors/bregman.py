@@ -4,10 +4,10 @@ A projection costs O(row x class): the row's product K0[i] W, taken for blocks o
 for everything else. A sweep over all rows is one product of K0 with a matrix (row, class). Memory is K0 and a
 few matrices (row, class).
 
-A sweep visits the rows that hold a multiplier or violate a constraint; the projection of any other row changes
-nothing. The method converges linearly, slowly where constraints are hard, so that the multipliers of a few
-sweeps are extrapolated (Anderson 1965; Bertrand and Massias 2021 for coordinate descent) where that raises the
-dual.
+A sweep visits the rows that hold a multiplier or violate a constraint; the projection of any other row
+changes nothing. The method converges linearly, slowly where constraints are hard, so that the multipliers of
+a few sweeps are extrapolated (Anderson 1965; Bertrand and Massias 2021 for coordinate descent) where that
+raises the dual.
 
 Jain and Kapoor, CVPR 2009, algorithm 1.
 """
@@ -38,7 +38,7 @@ Array = Any
 
 BLOCK = 64
 """Rows whose products with W are taken together."""
-TOLERANCE = 1e-9
+TOLERANCE = 1e-10
 MAX_SWEEPS = 20000
 MEMORY = 5
 """Sweeps from one extrapolation to the next."""
@@ -123,7 +123,7 @@ def extrapolated(problem: Problem, state: State, history: list[Array]) -> State:
 
 def sweep(problem: Problem, state: State, rows: Array, table: list[Side]) -> int:
     """Project `rows` one after the other, in place; return how many projections moved."""
-    number, moved = len(problem.classes), 0
+    moved = 0
     lam, W, b, D = state.lam, state.W, state.b, state.D
     own = own_weights(problem)
     for at in range(0, len(rows), BLOCK):
@@ -146,9 +146,9 @@ def sweep(problem: Problem, state: State, rows: Array, table: list[Side]) -> int
     return moved
 
 
-def _holds(s: Array, y: int, own: Array, positive_total: bool) -> bool:
+def _holds(s: Array, y: Any, own: Array, positive_total: bool) -> bool:
     """Say whether no constraint is violated: own_l s_l + sign_l total <= 0."""
     total = s.sum()
     g = own * s - total
     g[y] += 2.0 * total
-    return bool(g.max() <= 0.0) and (total >= 0.0 or not positive_total)
+    return bool(g.max() <= 0.0 and (total >= 0.0 or not positive_total))

@@ -37,12 +37,12 @@ Array = Any
 
 MAX_SIZE = 4000
 """Multipliers: H takes 128 MB there."""
-TOLERANCE = 1e-9
+TOLERANCE = 1e-10
 MAX_STEPS = 200
 SLACK_OF_STOP = 0.01
 """Complementarity and residual go below this share of the tolerance."""
 TO_EDGE = 0.995
-ZERO = 1e-10
+ZERO = 1e-16
 """Multipliers below this share of the largest become 0."""
 RIDGES = (0.0, 1e-15, 1e-13, 1e-11, 1e-9, 1e-7)
 """Added to H scaled to a unit diagonal, until it has a factor."""

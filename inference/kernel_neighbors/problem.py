@@ -172,7 +172,9 @@ def read_classes(y: Any, classes: Any, rows: int) -> tuple[Array, Array, Array]:
         asked = np.unique(np.asarray(classes))
         unseen = asked[~np.isin(asked, seen)]
         if unseen.size:
-            raise ValueError(f"class {unseen[0]!s} has no labelled row, so that it has no kernel: leave it out")
+            raise ValueError(
+                f"class {unseen[0]!s} has no labelled row, so that it has no kernel: leave it out"
+            )
         extra = np.flatnonzero(~np.isin(given, asked))
         if extra.size:
             raise ValueError(f"y has class {given[extra[0]]!s} at row {extra[0]}, which is not among classes")

@@ -1,7 +1,8 @@
 """Multipliers to begin with when labelled rows or classes arrive: those that were held, and 0 for the rest.
 
-The class means v change with their counts, and the weights of a new class are not 0 but sig_i / 2; both follow
-from the new problem. Where the kernels of these multipliers are not positive definite, the solver halves them.
+The class means v change with their counts, and the weights of a new class are not 0 but sig_i / 2; both
+follow from the new problem. Where the kernels of these multipliers are not positive definite, the solver
+halves them.
 
 Jain and Kapoor, CVPR 2009, section 4.
 """
@@ -45,7 +46,7 @@ def warm_start(fit: Fit, problem: Problem, rows: Any = None) -> Array:
     lam = np.zeros((number, problem.columns))
     columns = np.searchsorted(problem.classes, old.classes)
     kept = len(old.classes)
-    lam[np.ix_(places, columns)] = fit.lam[:, :kept]
+    lam[places[:, None], columns] = fit.lam[:, :kept]
     if old.positive_total and problem.positive_total:
         lam[places, -1] = fit.lam[:, -1]
     return np.minimum(lam, problem.upper)
