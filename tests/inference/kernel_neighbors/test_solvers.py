@@ -255,24 +255,24 @@ def test_sweep_forms_no_class_kernel() -> None:
     assert peak < p.K0.nbytes
 
 
-def grown(seed: int, **options: Any) -> tuple[Any, Any]:
+def grown(seed: int, rows: int, **options: Any) -> tuple[Any, Any]:
     """A problem without its last row, and with it."""
-    X, y = features(seed, 26, 3)
+    X, y = features(seed, rows + 1, 5)
     K = rbf(X, X)
-    return read_problem(K[:25, :25], y[:25], **options), read_problem(K, y, **options)
+    return read_problem(K[:rows, :rows], y[:rows], **options), read_problem(K, y, **options)
 
 
-@pytest.mark.filterwarnings("ignore:.*training rows have a total")
-def test_warm_start_needs_a_tenth_of_the_projections_at_one_percent() -> None:
+@pytest.mark.parametrize(("tolerance", "ratio"), [(1e-2, 10.0), (1e-4, 1.5)])
+def test_warm_start_needs_fewer_projections_after_one_label(tolerance: float, ratio: float) -> None:
+    """A tenth to a gap of one percent; less is gained further down, both converging at the same rate."""
     ratios = []
-    for seed in range(5):
-        before, after = grown(seed)
-        held = warm_start(bregman(before, tolerance=1e-2), after)
-        cold = bregman(after, tolerance=1e-2)
-        warm = bregman(after, start=held, tolerance=1e-2)
+    for seed in range(3):
+        before, after = grown(seed, 120, gamma=0.05)
+        cold = bregman(after, tolerance=tolerance)
+        warm = bregman(after, start=warm_start(bregman(before, tolerance=1e-4), after), tolerance=tolerance)
         assert warm.converged and cold.converged
         ratios.append(cold.projections / max(warm.projections, 1))
-    assert np.median(ratios) >= 10
+    assert np.median(ratios) >= ratio
 
 
 def test_warm_start_ends_where_a_cold_start_ends_with_a_new_class_too() -> None:
