@@ -126,9 +126,10 @@ def warm(args: argparse.Namespace) -> None:
                 both = [bregman(after, start=one, tolerance=tolerance) for one in (None, held)]
                 counts.append([one.projections for one in both])
             cold, hot = np.array(counts).T
+            ratio = np.median(cold / np.maximum(hot, 1))
             print(
                 f"{rows:4d} rows {classes} classes {options!s:16.16s} tolerance {tolerance:.0e}: cold "
-                f"{np.median(cold):7.0f} warm {np.median(hot):7.0f} ratio {np.median(cold / np.maximum(hot, 1)):.1f}",
+                f"{np.median(cold):7.0f} warm {np.median(hot):7.0f} ratio {ratio:.1f}",
                 flush=True,
             )
 

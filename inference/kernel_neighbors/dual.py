@@ -51,15 +51,18 @@ RIDGES = (0.0, 1e-15, 1e-13, 1e-11, 1e-9, 1e-7)
 class Point(NamedTuple):
     """Multipliers, those of their bounds z and u (0 without an upper bound), and what follows.
 
+    `room` is upper - lam, kept beside lam because the difference rounds to 0; 1 without an upper bound.
+
     Attributes
     ----------
-    lam, z, u : (row, column)
+    lam, room, z, u : (row, column)
     state : State
     s : (row, class)
     g : (row, column)
     """
 
     lam: Array
+    room: Array
     z: Array
     u: Array
     state: State
@@ -138,60 +141,57 @@ def _first(problem: Problem) -> Point:
         level *= 0.5
     z = np.maximum(-g, 0.1 * scale)
     u = np.maximum(g, 0.1 * scale) if np.isfinite(problem.upper) else np.zeros(shape)
-    return _point(problem, np.full(shape, level), z, u)
+    room = problem.upper - level if np.isfinite(problem.upper) else 1.0
+    return _point(problem, np.full(shape, level), np.full(shape, room), z, u)
 
 
-def _point(problem: Problem, lam: Array, z: Array, u: Array) -> Point:
+def _point(problem: Problem, lam: Array, room: Array, z: Array, u: Array) -> Point:
     state = state_of(problem, lam)
     s = similarity_of(problem, state)
-    return Point(lam, z, u, state, s, constraints(problem, s))
+    return Point(lam, room, z, u, state, s, constraints(problem, s))
 
 
-def _room(problem: Problem, lam: Array) -> Array:
-    """Return upper - lam; 1 without an upper bound, where u = 0."""
-    return problem.upper - lam if np.isfinite(problem.upper) else np.ones_like(lam)
-
-
-def _complementarity(problem: Problem, lam: Array, z: Array, u: Array) -> float:
-    return float((lam * z).sum() + (_room(problem, lam) * u).sum())
+def _complementarity(lam: Array, room: Array, z: Array, u: Array) -> float:
+    return float((lam * z).sum() + (room * u).sum())
 
 
 def _close(problem: Problem, point: Point, tolerance: float) -> bool:
     value = abs(float(np.log(point.state.D).sum()))
     left = float(np.abs(point.g + point.z - point.u).max())
-    small = _complementarity(problem, *point[:3]) <= tolerance * (1.0 + value)
+    small = _complementarity(*point[:4]) <= tolerance * (1.0 + value)
     return small and left <= tolerance * float(np.abs(problem.kv).mean())
 
 
 def _stepped(problem: Problem, point: Point) -> Point | None:
     """Return the point after a predictor and a corrector; None where the domain leaves no step."""
-    lam, z, u = point[:3]
-    room, bounded = _room(problem, lam), bool(np.isfinite(problem.upper))
+    lam, room, z, u = point[:4]
+    bounded = bool(np.isfinite(problem.upper))
     factor, scale = _factor(problem, point, z / lam + u / room)
-    gap = _complementarity(problem, lam, z, u)
+    gap = _complementarity(*point[:4])
 
-    def direction(mu: float, first: Any, second: Any) -> tuple[Array, Array, Array]:
+    def direction(mu: float, first: Any, second: Any) -> tuple[Array, ...]:
         rhs = point.g + (mu - first) / lam - bounded * (mu - second) / room
         d = scale * cho_solve(factor, scale * rhs.ravel(), check_finite=False)
         d = d.reshape(lam.shape)
         dz = (mu - first - z * d) / lam - z
-        return d, dz, bounded * ((mu - second + u * d) / room - u)
+        return d, -bounded * d, dz, bounded * ((mu - second + u * d) / room - u)
 
-    def longest(d: Array, dz: Array, du: Array) -> float:
-        pairs = ((lam, d), (z, dz), *(((room, -d), (u, du)) if bounded else ()))
-        return min(_to_zero(x, dx) for x, dx in pairs)
+    def moved(size: float, step: tuple[Array, ...]) -> tuple[Array, ...]:
+        return tuple(x + size * dx for x, dx in zip(point[:4], step, strict=True))
+
+    def longest(step: tuple[Array, ...]) -> float:
+        return min(_to_zero(x, dx) for x, dx in zip(point[:4], step, strict=True))
 
     guess = direction(0.0, 0.0, 0.0)
-    size = longest(*guess)
-    after = _complementarity(problem, *(x + size * dx for x, dx in zip((lam, z, u), guess, strict=True)))
-    mu = (max(after, 0.0) / gap) ** 3 * gap / (lam.size * (1 + bounded))
-    step = direction(mu, guess[0] * guess[1], -guess[0] * guess[2])
-    size = min(1.0, TO_EDGE * longest(*step))
+    after = max(_complementarity(*moved(longest(guess), guess)), 0.0)
+    mu = (after / gap) ** 3 * gap / (lam.size * (1 + bounded))
+    step = direction(mu, guess[0] * guess[2], guess[1] * guess[3])
+    size = min(1.0, TO_EDGE * longest(step))
     while not is_inside(problem, state_of(problem, lam + size * step[0])):
         size *= 0.5
         if size < 1e-12:
             return None
-    return _point(problem, *(x + size * dx for x, dx in zip((lam, z, u), step, strict=True)))
+    return _point(problem, *moved(size, step))
 
 
 def _to_zero(x: Array, dx: Array) -> float:

@@ -36,6 +36,10 @@ def log_prob(program: Any, inputs: dict[str, Any], kernels: Any) -> Any:
     return log_density(program, (), inputs, {"kernels": kernels})[0]
 
 
+def jitted(program: Any, inputs: dict[str, Any]) -> Any:
+    return jax.jit(lambda kernels: log_prob(program, inputs, kernels))
+
+
 def divergence(kernels: np.ndarray) -> float:
     ratios = [K @ np.linalg.inv(K0) for K in kernels]
     return sum(float(np.trace(R) - np.linalg.slogdet(R)[1] - len(R)) for R in ratios)
@@ -52,18 +56,18 @@ def near(kernels: np.ndarray, size: float, rng: np.random.Generator) -> np.ndarr
 def test_log_density_is_minus_half_the_objective(gamma: float | None) -> None:
     p = read_problem(K0, Y, gamma=gamma)
     inputs, rng = inputs_of(p), np.random.default_rng(1)
-    base = log_prob(constrained, {**inputs, "slack": np.inf}, np.array([K0, K0]))
+    free, program = jitted(constrained, {**inputs, "slack": np.inf}), summed if gamma else constrained
+    density, base = jitted(program, inputs), free(np.array([K0, K0]))
     for _ in range(4):
         kernels = near(np.array([K0, K0]), 0.4, rng)
         s = np.array([K[:, c == Y].mean(axis=1) for c, K in enumerate(kernels)]).T
         g = np.asarray(violations(jnp.asarray(s), p.y, p.alpha, p.beta, True))
         cost = divergence(kernels)
         if gamma is None:
-            got = log_prob(constrained, inputs, kernels)
-            assert (got == -np.inf) == bool((g > 0).any())
-            got = log_prob(constrained, {**inputs, "slack": np.inf}, kernels)
+            assert (density(kernels) == -np.inf) == bool((g > 0).any())
+            got = free(kernels)
         else:
-            got, cost = log_prob(summed, inputs, kernels), cost + gamma * np.maximum(g, 0).sum()
+            got, cost = density(kernels), cost + gamma * np.maximum(g, 0).sum()
         np.testing.assert_allclose(got - base, -0.5 * cost, atol=1e-8)
 
 
@@ -78,8 +82,9 @@ def test_projection_is_stationary_for_the_constrained_program() -> None:
         return (fit.lam * violations(s, p.y, p.alpha, p.beta, True)).sum()
 
     found = jnp.asarray(formed(fit))
-    value, up = jax.value_and_grad(lambda kernels: log_prob(constrained, inputs, kernels))(found)
-    down = 0.5 * jax.grad(pull)(found)
+    density = jax.value_and_grad(lambda kernels: log_prob(constrained, inputs, kernels))
+    value, up = jax.jit(density)(found)
+    down = 0.5 * jax.jit(jax.grad(pull))(found)
     left = up - down
     assert np.isfinite(value) and fit.lam.max() > 0.1
     assert float(jnp.abs(left + left.transpose(0, 2, 1)).max()) < 1e-7
@@ -91,7 +96,7 @@ def test_no_point_near_the_projection_is_likelier(gamma: float | None) -> None:
     p = read_problem(K0, Y, gamma=gamma)
     fit = dual(p)
     program, inputs = (constrained if gamma is None else summed), {**inputs_of(p), "slack": 1e-8}
-    density = jax.jit(lambda kernels: log_prob(program, inputs, kernels))
+    density = jitted(program, inputs)
     best, rng, feasible = float(density(formed(fit))), np.random.default_rng(2), 0
     for size in (1e-3, 1e-2, 1e-1) * 30:
         value = float(density(near(formed(fit), size, rng)))
@@ -110,8 +115,8 @@ def test_labels_enter_at_new_rows_alone() -> None:
     p = read_problem(K0, Y, gamma=1.0)
     fit, inputs = dual(p), inputs_of(p)
     found, y_new = formed(fit), np.array([0, 1, 1])
-    bare = log_prob(summed, inputs, found)
-    got = log_prob(summed, {**inputs, "cross": rbf(NEW, X), "y_new": y_new}, found) - bare
+    bare = jitted(summed, inputs)(found)
+    got = jitted(summed, {**inputs, "cross": rbf(NEW, X), "y_new": y_new})(found) - bare
     wanted = np.log(probabilities(fit, rbf(NEW, X))[np.arange(3), y_new]).sum()
     np.testing.assert_allclose(got, wanted, atol=1e-8)
 
@@ -143,12 +148,12 @@ def run_nuts(price: float, warmup: int, samples: int, seed: int) -> tuple[Any, A
 
 
 def test_nuts_runs_at_a_few_rows() -> None:
-    draws, small = run_nuts(40.0, 150, 150, 0)
+    draws, small = run_nuts(8.0, 100, 100, 0)
     kernels = np.asarray(draws["kernels"])
     assert np.linalg.eigvalsh(kernels).min() > 0
     inputs = {**inputs_of(read_problem(small, [0, 1, 0, 1], gamma=1.0)), "cross": rbf(NEW, X[:4])}
     labels = Predictive(summed, draws, batch_ndims=2)(jax.random.key(3), **inputs)["y_new"]
-    assert labels.shape == (4, 150, 3) and set(np.unique(labels)) == {0, 1}
+    assert labels.shape == (4, 100, 3) and set(np.unique(labels)) == {0, 1}
     own = kernels[:, :, 0, 0][:, :, [0, 2]].mean(axis=-1) - kernels[:, :, 1, 0][:, :, [1, 3]].mean(axis=-1)
     # The row's own class gains over the prior, of which the expectation is 6 K0.
     prior = 6 * (small[0, [0, 2]].mean() - small[0, [1, 3]].mean())
