@@ -351,6 +351,13 @@ def test_singular_priors_get_the_least_jitter_that_works() -> None:
     assert read_problem(rbf(X, X), y, jitter=1e-3).jitter == pytest.approx(1e-3)
 
 
+def test_a_tiny_pivot_counts_as_singular() -> None:
+    K = np.eye(3)
+    K[0, 1] = K[1, 0] = 1 - 1e-13
+    np.linalg.cholesky(K)
+    assert read_problem(K, [0, 0, 1]).jitter == pytest.approx(1e-6)
+
+
 def test_negative_priors_are_warned_of_and_counted() -> None:
     X = np.array([[1.0, 0.0], [1.0, 0.2], [-1.5, 0.1], [-0.5, 0.3], [-1.0, -0.2]])
     K, y = X @ X.T + 0.01 * np.eye(5), np.array([0, 0, 1, 1, 1])
