@@ -1,0 +1,1 @@
+"""Class kernels by LogDet projection (pKNN): array cores."""

@@ -1,0 +1,154 @@
+"""Cyclic Bregman projection: one row's constraints at a time, the class kernels never formed.
+
+A projection costs O(row x class): the row's product K0[i] W, taken for blocks of rows at once, and O(class)
+for everything else. A sweep over all rows is one product of K0 with a matrix (row, class). Memory is K0 and a
+few matrices (row, class).
+
+A sweep visits the rows that hold a multiplier or violate a constraint; the projection of any other row
+changes nothing. The method converges linearly, slowly where constraints are hard, so that the multipliers of
+a few sweeps are extrapolated (Anderson 1965; Bertrand and Massias 2021 for coordinate descent) where that
+raises the dual.
+
+Jain and Kapoor, CVPR 2009, algorithm 1.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from labelzoo.arguments import real, whole_number
+from labelzoo.inference.kernel_neighbors.block import Side, project, sides
+from labelzoo.inference.kernel_neighbors.multipliers import (
+    Fit,
+    State,
+    constraints,
+    duality_gap,
+    finish,
+    inside,
+    is_inside,
+    own_weights,
+    read_start,
+    similarity_of,
+    state_of,
+    violation_of,
+)
+from labelzoo.inference.kernel_neighbors.problem import Problem
+
+Array = Any
+
+BLOCK = 64
+"""Rows whose products with W are taken together."""
+TOLERANCE = 1e-10
+MAX_SWEEPS = 20000
+MEMORY = 5
+"""Sweeps from one extrapolation to the next."""
+RIDGE = 1e-10
+
+
+def bregman(
+    problem: Problem,
+    *,
+    start: Any = None,
+    tolerance: Any = TOLERANCE,
+    max_sweeps: Any = MAX_SWEEPS,
+    extrapolate: Any = True,
+) -> Fit:
+    """Project row after row until the duality gap and the largest violation are small.
+
+    Parameters
+    ----------
+    problem : Problem
+    start : (row, column) or None
+        Multipliers to begin with, as `labelzoo.inference.kernel_neighbors.warm.warm_start` gives them;
+        halved until the kernels are positive definite. Zeros by default.
+    tolerance : float
+        Of the gap over 1 + dual, and of the violation over a row's similarity.
+    max_sweeps : int
+    extrapolate : bool
+        Whether to extrapolate every `MEMORY` sweeps.
+
+    Returns
+    -------
+    Fit
+        ``converged`` False, with a message, where the sweeps ran out.
+
+    Raises
+    ------
+    ValueError
+        If `start` does not fit or an option is out of range.
+    """
+    tol = real(tolerance)
+    if not 0 < tol < 1:
+        raise ValueError(f"tolerance must be a number above 0 and below 1, got {tolerance!r}")
+    most = whole_number("max_sweeps", max_sweeps, 1)
+    lam = read_start(problem, start)
+    table = sides(own_weights(problem), problem.columns)
+    state, history, projections, sweeps = inside(problem, lam), [lam], 0, 0
+    while len(problem.classes) > 1 and sweeps < most:
+        s = similarity_of(problem, state)
+        g = constraints(problem, s)
+        if _small(problem, state, s, g, tol):
+            break
+        rows = np.flatnonzero((state.lam > 0).any(axis=1) | (g > 0).any(axis=1))
+        projections += sweep(problem, state, rows, table)
+        sweeps += 1
+        # W, b and D drift by rounding, so they are computed anew.
+        state = state_of(problem, state.lam)
+        history = [*history, state.lam.copy()]
+        if extrapolate and len(history) > MEMORY:
+            state = extrapolated(problem, state, history)
+            history = [state.lam.copy()]
+    return finish(problem, state.lam, projections=projections, sweeps=sweeps, tolerance=tol)
+
+
+def _small(problem: Problem, state: State, s: Array, g: Array, tolerance: float) -> bool:
+    gap = duality_gap(problem, state.lam, g) / (1.0 + abs(float(np.log(state.D).sum())))
+    return gap <= tolerance and violation_of(problem, s, g) <= tolerance
+
+
+def extrapolated(problem: Problem, state: State, history: list[Array]) -> State:
+    """Return the state at the combination of sweeps whose last moves cancel best, if its dual is larger.
+
+    The weights c, sum c = 1, minimise the length of sum_k c_k (lam_k+1 - lam_k).
+    """
+    moves = np.array([(new - old).ravel() for old, new in zip(history[:-1], history[1:], strict=True)])
+    gram = moves @ moves.T
+    gram[np.diag_indices_from(gram)] += RIDGE * max(float(np.trace(gram)) / len(gram), 1e-300)
+    c = np.linalg.solve(gram, np.ones(len(gram)))
+    lam = sum(weight * one for weight, one in zip(c / c.sum(), history[1:], strict=True))
+    there = state_of(problem, np.clip(lam, 0.0, problem.upper))
+    higher = is_inside(problem, there) and np.log(there.D).sum() > np.log(state.D).sum()
+    return there if higher else state
+
+
+def sweep(problem: Problem, state: State, rows: Array, table: list[Side]) -> int:
+    """Project `rows` one after the other, in place; return how many projections moved."""
+    moved = 0
+    lam, W, b, D = state.lam, state.W, state.b, state.D
+    own = own_weights(problem)
+    for at in range(0, len(rows), BLOCK):
+        block = rows[at : at + BLOCK]
+        kw = problem.K0[block] @ W
+        inner = problem.K0[np.ix_(block, block)]
+        for j, i in enumerate(block):
+            y = problem.y[i]
+            kv, held = problem.kv[i], lam[i]
+            s = ((1.0 + b) * kv - problem.a * kw[j]) / D
+            if not held.any() and _holds(s, y, own[y], problem.positive_total):
+                continue
+            step = project(s, problem.spread[i] / D, held, table[y], problem.upper)
+            held += step.delta
+            W[i] += step.tau
+            b += step.tau * kv
+            D *= step.factor
+            kw[j + 1 :] += np.outer(inner[j + 1 :, j], step.tau)
+            moved += 1
+    return moved
+
+
+def _holds(s: Array, y: Any, own: Array, positive_total: bool) -> bool:
+    """Say whether no constraint is violated: own_l s_l + sign_l total <= 0."""
+    total = s.sum()
+    g = own * s - total
+    g[y] += 2.0 * total
+    return bool(g.max() <= 0.0 and (total >= 0.0 or not positive_total))
