@@ -36,7 +36,7 @@ Inputs = Mapping[str, Any]
 
 SETTINGS: dict[str, Any] = {
     **bpca_card.SETTINGS,
-    "compression": "bpca",
+    "compression": "ppca",
     "kernel": "auto",
     "decoder": "regression",
     "level": "mean",
@@ -45,9 +45,9 @@ SETTINGS: dict[str, Any] = {
 
 num_measurements, projection_seed, num_components, the five priors, drop_incomplete : those of the
     compression, see `labelzoo.models.bpca_card.SETTINGS`.
-compression : what the targets are: bpca, the paper's principal components, which drop what explains little;
-    ppca, as many components by maximum likelihood; none, the measurements themselves, see
-    `labelzoo.inference.compressed_gp.targets`.
+compression : what the targets are: ppca, principal components by maximum likelihood; bpca, the paper's
+    variational ones, which drop what explains little and predict worse for it; none, the measurements
+    themselves, see `labelzoo.inference.compressed_gp.targets`.
 kernel : auto, rbf or cosine: how features are mapped, see `labelzoo.models.gp_kernel`. Mapped rows of rbf are
     divided by the root of the number of features, so that squared distances are of order 1.
 decoder : how targets become label probabilities: regression, bp, omp or corr, see
