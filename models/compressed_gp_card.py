@@ -39,7 +39,7 @@ SETTINGS: dict[str, Any] = {
     "compression": "ppca",
     "kernel": "auto",
     "decoder": "regression",
-    "level": "mean",
+    "level": "item",
 }
 """Defaults.
 
@@ -52,8 +52,8 @@ kernel : auto, rbf or cosine: how features are mapped, see `labelzoo.models.gp_k
     divided by the root of the number of features, so that squared distances are of order 1.
 decoder : how targets become label probabilities: regression, bp, omp or corr, see
     `labelzoo.models.compressed_gp_predict`.
-level : how many labels `labelzoo.inference.compressed_gp.decoded` answers with: mean, as many for all rows as
-    training rows have on average, or item, inferred for each row.
+level : how many labels `labelzoo.inference.compressed_gp.decoded` answers with: item, inferred for each row
+    from the other training rows, or mean, as many for all rows as training rows have on average.
 """
 
 TARGETS_KEPT = {
