@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from labelzoo.arguments import whole_number
 from labelzoo.inference.compressed_gp.hyperparameters import Fit, gradient
 from labelzoo.inference.compressed_gp.kernel14 import Caches
 from labelzoo.inference.compressed_gp.simplex import BUDGET, s_opt
@@ -65,6 +66,11 @@ def engine_of(
     return Engine(name, "point", run, random_sites=(), options=options, description=description)
 
 
+def simplex(targets: Array, caches: Caches, *, max_evaluations: Any) -> Fit:
+    """Return `s_opt` with so many evaluations a target, at least 6."""
+    return s_opt(targets, caches, budget=whole_number("max_evaluations", max_evaluations, 6))
+
+
 ENGINES = (
     engine_of(
         "gradient",
@@ -75,9 +81,9 @@ ENGINES = (
     ),
     engine_of(
         "s_opt",
-        s_opt,
-        {"budget": BUDGET},
-        "ended with the budget",
+        simplex,
+        {"max_evaluations": BUDGET},
+        "ended with max_evaluations",
         "The paper's simplex search (Nelder-Mead), all targets in lock step.",
     ),
     engine_of(

@@ -4,7 +4,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +16,8 @@ from labelzoo.data_commands import SOURCE_HELP
 DATABASE = "study.db"
 RANDOM, ORACLE = "random", "oracle"
 STOPPED = 130
+FIRST_ROWS = 20
+"""Rows on which values of settings are tried before a study begins."""
 BATCH_HELP = "Rows asked in a round; functions that ask single labels ask rows x labels cells."
 
 
@@ -28,7 +30,9 @@ def active(
         str,
         typer.Option("--acquire", metavar="A,B", help="Acquisition functions; random is always among them."),
     ],
-    out: Annotated[Path, typer.Option("--out", help="Folder for study.db, report.html, pictures, results.")],
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder for study.db, report.html, pictures, results.")
+    ] = Path("study"),
     start: Annotated[int, typer.Option("--start", min=1, help="Rows labelled at the start.")] = 20,
     rounds: Annotated[int, typer.Option("--rounds", min=0, help="Rounds after it.")] = 20,
     batch: Annotated[int, typer.Option("--batch", min=1, help=BATCH_HELP)] = 10,
@@ -93,6 +97,7 @@ def active(
         test_fraction=test_fraction, targets=targets, evaluators=words(evaluator, "--evaluator"), refit=refit,
         num_draws=draws, oracle=oracle, score_kernel=score_kernel, max_seconds=cost_cap,
     )  # fmt: skip
+    refuse_settings(model, plan.settings, table)
     check_writable(out, folder=True)
     command = command_of(plan, out, settings or ())
     count = min(processes or os.cpu_count() or 1, len(plan.cells()))
@@ -130,6 +135,27 @@ def learner_of(text: str) -> tuple[str, str]:
     if not separator or not model or not engine:
         raise ValueError(f"--learner {text!r}: write MODEL:ENGINE, label_gp:conjugate for instance")
     return model, engine
+
+
+def refuse_settings(model: str, settings: Mapping[str, Any], table: Any) -> None:
+    """Refuse values that the model refuses, before anything is written; tried on the first rows.
+
+    Raises
+    ------
+    ValueError
+        As the model, where its message begins with a setting that was given.
+    """
+    from labelzoo.models.registry import get
+
+    spec = get(model).spec
+    own = {name: value for name, value in settings.items() if name in spec.settings}
+    if not own:
+        return
+    try:
+        spec.prepare(table.subset(rows=slice(0, FIRST_ROWS)), spec.resolve(own))
+    except ValueError as error:
+        if str(error).startswith(tuple(own)):
+            raise
 
 
 def command_of(plan: Any, out: Path, settings: Sequence[str]) -> str:

@@ -279,10 +279,10 @@ def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> Non
 @pytest.mark.parametrize(
     ("engine", "options", "message"),
     [
-        ("s_opt", {"budget": 5}, "budget must be an integer of at least 6, got 5"),
+        ("s_opt", {"max_evaluations": 5}, "max_evaluations must be an integer of at least 6, got 5"),
         ("b_opt", {"improvement": "pi"}, "improvement must be 'ei' or 'ei95', got 'pi'"),
         ("b_opt", {"levels": 0}, "levels must be an integer of at least 1"),
-        ("gradient", {"budget": 9}, "knows no setting 'budget'"),
+        ("gradient", {"max_evaluations": 9}, "knows no setting 'max_evaluations'"),
     ],
 )
 def test_bad_options_are_refused(engine: str, options: dict[str, Any], message: str) -> None:

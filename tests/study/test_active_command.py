@@ -105,6 +105,8 @@ def test_resume_extends_and_the_printed_command_makes_the_same(source: Path, cap
             "must be among own, common, each once",
         ),
         (["--resume", "--acquire", "random"], "holds no study to resume"),
+        (["--set", "noise_ratio=-1", "--acquire", "random"], "noise_ratio must be a positive finite number"),
+        (["--set", "kernel=sine", "--acquire", "random"], "kernel must be one of"),
     ],
 )
 def test_bad_input_is_one_line(source: Path, capsys: Any, more: list[str], message: str) -> None:
@@ -113,6 +115,17 @@ def test_bad_input_is_one_line(source: Path, capsys: Any, more: list[str], messa
     lines = [line for line in printed.err.splitlines() if "random is added" not in line]
     assert len(lines) == 1 and message in lines[0] and not printed.out
     assert not (source.parent / "s" / "study.db").exists()
+
+
+def test_the_folder_of_a_study_has_a_name_by_default(
+    source: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(source.parent)
+    line = arguments(source, "--json", acquire="random")
+    at = line.index("--out")
+    assert labelzoo(line[:at] + line[at + 2 :]) == 0
+    assert json.loads(capsys.readouterr().out)["curves"]
+    assert (source.parent / "study" / "study.db").exists()
 
 
 def test_a_damaged_database_is_refused(source: Path, capsys: Any) -> None:

@@ -115,7 +115,7 @@ def test_the_three_searches_find_one_mode() -> None:
 
 def test_a_search_that_is_cut_short_says_so() -> None:
     data = LabelData.from_arrays(X, Y)
-    tree = fit("compressed_gp", data, "s_opt", budget=10, **TARGETS_KEPT)
+    tree = fit("compressed_gp", data, "s_opt", max_evaluations=10, **TARGETS_KEPT)
     count = tree.attrs["targets"]
-    assert tree.attrs["message"] == f"0 of {count} targets converged, {count} ended with the budget"
+    assert tree.attrs["message"] == f"0 of {count} targets converged, {count} ended with max_evaluations"
     assert tree.attrs["converged"] == "no"
