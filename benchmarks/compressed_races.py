@@ -168,6 +168,14 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     default = CHOOSERS if options.labels is None else FEW_CHOOSERS
     names = tuple(options.choosers.split(",")) if options.choosers else default
+    for option, given, known in (
+        ("--choosers", names, {*CHOOSERS, *FEW_CHOOSERS}),
+        ("--data", options.data.split(","), LIMITS),
+    ):
+        if unknown := sorted(set(given) - set(known)):
+            parser.error(f"{option}: unknown {', '.join(unknown)}; known: {', '.join(sorted(known))}")
+    if "random" not in names:
+        parser.error("--choosers: random must be among them, all are compared with it")
     results = {}
     for data in options.data.split(","):
         runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}

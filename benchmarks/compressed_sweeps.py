@@ -206,6 +206,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("compressed_sweeps"))
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    if options.seeds < 1 or options.rows < 2:
+        parser.error("--seeds must be at least 1 and --rows at least 2")
+    if unknown := sorted(set(options.data.split(",")) - set(LIMITS)):
+        parser.error(f"--data: unknown {', '.join(unknown)}; known: {', '.join(LIMITS)}")
     options.out.mkdir(parents=True, exist_ok=True)
     results: dict[str, Any] = {}
     for data in options.data.split(","):

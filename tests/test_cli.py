@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from labelzoo.cli import run
-from labelzoo.command_options import parse_duration
+from labelzoo.command_options import parse_duration, parse_settings
 from labelzoo.data import LabelData
 
 SMALL = ["--set", "num_topics=2", "--set", "max_iter=5"]
@@ -359,3 +359,14 @@ def test_read_says_how_data_are_read(capsys: pytest.CaptureFixture[str], tmp_pat
     code, _, err = call(capsys, *fit, *read, "--read", "colour=red")
     assert code == 2
     assert "colour" in err
+
+
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ("true", True), ("True", True), ("False", False), ("None", None), ("null", None), (".1", 0.1), ("1e-3", 0.001),
+        ("5", 5), ("[1, 2]", (1, 2)), ("rbf", "rbf"), ("'x'", "'x'"), ("01", "01"), ("1+1j", "1+1j"),
+    ],
+)  # fmt: skip
+def test_settings_are_read_as_json_or_as_python_writes_them(text: str, value: Any) -> None:
+    assert parse_settings([f"name={text}"]) == {"name": value}

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from rich.console import Console
+from rich.progress import Progress
 
 from labelzoo.arguments import whole_number
 from labelzoo.inference.compressed_gp.hyperparameters import Fit, gradient
@@ -22,6 +24,9 @@ from labelzoo.models.compressed_gp import SITES
 from labelzoo.models.spec import ModelSpec
 
 Array = Any
+
+TARGETS_AT_ONCE = 4
+"""Between two steps of the progress bar."""
 
 
 def draw_of(theta: Array) -> dict[str, Array]:
@@ -42,6 +47,20 @@ def words(fit: Fit, compressed: bool, unfinished: str) -> str:
     return "; ".join([*said, *(() if compressed else ("the compression stopped before it came to rest",))])
 
 
+def searched(
+    search: Callable[..., Fit], targets: Array, caches: Caches, name: str, progress: bool, chosen: Any
+) -> Fit:
+    """Return what `search` finds, a few targets at a time with a bar on stderr: targets do not share theta."""
+    parts = np.array_split(targets, max(1, -(-targets.shape[1] // TARGETS_AT_ONCE)), axis=1)
+    found = []
+    with Progress(console=Console(stderr=True), disable=not progress, transient=True) as bar:
+        task = bar.add_task(f"{name}, targets", total=targets.shape[1])
+        for part in parts:
+            found.append(search(part, caches, **chosen))
+            bar.update(task, advance=part.shape[1])
+    return Fit(*(np.concatenate(piece) for piece in zip(*found, strict=True)))
+
+
 def engine_of(
     name: str, search: Callable[..., Fit], options: dict[str, Any], unfinished: str, description: str
 ) -> Engine:
@@ -52,7 +71,7 @@ def engine_of(
     ) -> EngineResult:
         """Search the mode of every target; nothing is random."""
         begin = time.perf_counter()
-        fit = search(inputs["targets"], Caches(inputs["mapped"]), **chosen)
+        fit = searched(search, inputs["targets"], Caches(inputs["mapped"]), name, progress, chosen)
         compressed = bool(inputs["compression_converged"])
         return EngineResult(
             draws=draw_of(fit.theta),

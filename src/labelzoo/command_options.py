@@ -1,5 +1,6 @@
 """What the verbs of the command line share: options read from text, output checked, results printed."""
 
+import ast
 import json
 import sys
 from collections.abc import Sequence
@@ -45,12 +46,22 @@ def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
             raise BadInput(f"--set {pair!r}: write NAME=VALUE")
         if name in RESERVED:
             raise BadInput(f"--set {pair!r}: {name!r} is no setting of a model or an engine")
-        try:
-            value = json.loads(text)
-        except json.JSONDecodeError:
-            value = text
+        value = read_value(text)
         out[name] = tuple(value) if isinstance(value, list) else value
     return out
+
+
+def read_value(text: str) -> Any:
+    """Return a value written as JSON, or as Python writes True, False, None and numbers; else the text."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        pass
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+    return value if value is None or isinstance(value, bool | int | float) else text
 
 
 def load_data(source: str, read: Sequence[str] | None) -> Any:

@@ -21,6 +21,8 @@ from labelzoo.inference.checks.states import states_of
 from labelzoo.inference.checks.stationarity import MUTANT_FLOOR, Gradients
 from labelzoo.inference.compressed_gp import enumeration, stationarity
 from labelzoo.inference.compressed_gp import kernel14 as k14
+from labelzoo.inference.compressed_gp.engines import searched
+from labelzoo.inference.compressed_gp.hyperparameters import gradient
 from labelzoo.inference.compressed_gp.updates import UPDATES, new_targets_given_observed
 from labelzoo.inference.fit import fit
 from labelzoo.models.compressed_gp import DECIBEL, SITES
@@ -119,3 +121,13 @@ def test_a_search_that_is_cut_short_says_so() -> None:
     count = tree.attrs["targets"]
     assert tree.attrs["message"] == f"0 of {count} targets converged, {count} ended with max_evaluations"
     assert tree.attrs["converged"] == "no"
+
+
+def test_targets_are_searched_a_few_at_a_time_with_a_bar() -> None:
+    rng = np.random.default_rng(2)
+    caches, targets = k14.Caches(rng.standard_normal((12, 2))), rng.standard_normal((12, 6))
+    whole = gradient(targets, caches)
+    found = searched(gradient, targets, caches, "gradient", True, {})
+    for one, other in zip(whole, found, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert searched(gradient, targets[:, :0], caches, "gradient", False, {}).theta.shape == (0, 5)
