@@ -364,8 +364,9 @@ def test_read_says_how_data_are_read(capsys: pytest.CaptureFixture[str], tmp_pat
 @pytest.mark.parametrize(
     "text, value",
     [
-        ("true", True), ("True", True), ("False", False), ("None", None), ("null", None), (".1", 0.1), ("1e-3", 0.001),
-        ("5", 5), ("[1, 2]", (1, 2)), ("rbf", "rbf"), ("'x'", "'x'"), ("01", "01"), ("1+1j", "1+1j"),
+        ("true", True), ("True", True), ("False", False), ("None", None), ("null", None), (".1", 0.1),
+        ("1e-3", 0.001), ("5", 5), ("[1, 2]", (1, 2)), ("rbf", "rbf"), ("'x'", "'x'"), ("01", "01"),
+        ("1+1j", "1+1j"),
     ],
 )  # fmt: skip
 def test_settings_are_read_as_json_or_as_python_writes_them(text: str, value: Any) -> None:

@@ -50,7 +50,7 @@ def words(fit: Fit, compressed: bool, unfinished: str) -> str:
 def searched(
     search: Callable[..., Fit], targets: Array, caches: Caches, name: str, progress: bool, chosen: Any
 ) -> Fit:
-    """Return what `search` finds, a few targets at a time with a bar on stderr: targets do not share theta."""
+    """Return what `search` finds, a few targets at a time, with a bar: they share no parameter."""
     parts = np.array_split(targets, max(1, -(-targets.shape[1] // TARGETS_AT_ONCE)), axis=1)
     found = []
     with Progress(console=Console(stderr=True), disable=not progress, transient=True) as bar:
