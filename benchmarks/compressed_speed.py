@@ -60,7 +60,8 @@ def rounds(data: Prepared, count: int, period: int, budget: int, every: int = 50
     begin = time.perf_counter()
     search = partial(s_opt, budget=budget)
     start = data.Y[data.start].toarray()
-    run = ActiveTargets(data.X[data.start], start, data.X[data.pool], search=search, period=period)
+    options: dict[str, Any] = {"compression": "bpca", "search": search, "period": period}
+    run = ActiveTargets(data.X[data.start], start, data.X[data.pool], **options)
     print(f"start: {len(run)} rows, {len(data.pool)} in the pool, {time.perf_counter() - begin:.1f} s")
     print(f" rows targets  seconds so far   growth a row, bytes   {'  '.join(PARTS)}")
     before = (len(run), run.nbytes)

@@ -124,8 +124,8 @@ def rate(p: Prepared, seed: int, rows: Array) -> dict[str, Any]:
 def period(p: Prepared, seed: int, queries: int) -> dict[str, Any]:
     """Return the metrics of rows asked one by one, theta searched every `queries` rows."""
     Y = p.Y.toarray()
-    settings = {"projection_seed": seed}
-    run = ActiveTargets(p.X[p.start], Y[p.start], p.X[p.pool], settings=settings, period=queries)
+    options: dict[str, Any] = {"settings": {"projection_seed": seed}, "compression": "bpca"}
+    run = ActiveTargets(p.X[p.start], Y[p.start], p.X[p.pool], period=queries, **options)
     began, curve, rows = time.process_time(), [], list(p.start)
     spent = 0.0
     for asked in range(1, ASKED + 1):

@@ -9,8 +9,12 @@ pool's variances, O(m N) a target, from which what the new row tells is taken of
 After a search of theta the last two are computed anew. What is kept grows by O(m) a row. The values of the
 targets do not enter variances, so that the compression may move them.
 
-Targets are ordered by weight, and theta belongs to a place in that order: what stands there may change when
-the compression is fitted again, and keeps the theta of its place until the next search.
+Theta belongs to a place among the targets, which are ordered by weight (measurements by their number): what
+stands there may change when the compression is fitted again, and keeps the theta of its place until the next
+search.
+
+All that a told row changes is made beside what stands and replaces it in one assignment. Tables that grow in
+place are cut back, so that an interrupted `tell` leaves the run as it was.
 
 Shi and Yu, ICML 2019, sections 3.2 and 3.3.
 """
@@ -19,7 +23,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +31,18 @@ from scipy.linalg import solve_triangular
 from scipy.spatial.distance import cdist
 
 from labelzoo.data import LabelData
-from labelzoo.inference.compressed_gp.compression import Compression, compress
+from labelzoo.inference.bpca.canonical import Canonical
+from labelzoo.inference.compressed_gp.active_state import (
+    State,
+    check_targets,
+    checked_state,
+    digest_of,
+    name_of,
+    read_features,
+    read_labels,
+    read_row,
+    read_state,
+)
 from labelzoo.inference.compressed_gp.hyperparameters import Fit, Schedule, advance, due, gradient, schedule
 from labelzoo.inference.compressed_gp.kernel14 import (
     Caches,
@@ -39,9 +53,11 @@ from labelzoo.inference.compressed_gp.kernel14 import (
 )
 from labelzoo.inference.compressed_gp.simplex import s_opt
 from labelzoo.inference.compressed_gp.surrogate import b_opt
-from labelzoo.inference.sparse_bayes.terms import read_matrix
+from labelzoo.inference.compressed_gp.targets import COMPRESSIONS, targets_of
 from labelzoo.models.bpca_card import spec
 from labelzoo.whole_file import whole_file
+
+__all__ = ["PARTS", "PERIOD", "SEARCHES", "ActiveTargets", "State", "downdated", "joined", "read_state"]
 
 Array = Any
 
@@ -56,28 +72,29 @@ PERIOD = 25
 PARTS = ("features", "compression", "search", "factors", "variances")
 
 
-class State(NamedTuple):
-    """What a run is resumed from, beside what it was constructed from.
+class Standing(NamedTuple):
+    """All that a told row changes, but for tables that grow in place.
 
     Attributes
     ----------
-    asked : int (query,)
+    Y : int8 (row, labels)
+    asked : tuple of int
         Pool rows in the order in which they were told.
-    labels : int8 (query, labels)
-    theta : (target, 5)
-    age : int
-        Queries since the last search.
+    inputs : mapping
+        What the card of bpca prepared from Y.
+    targets : Canonical
+    schedule : Schedule
+    posterior : Posterior
     variance : (pool, target)
-    digest : str
-        Of features, labels and settings that the run was constructed from.
     """
 
-    asked: Array
-    labels: Array
-    theta: Array
-    age: Array
+    Y: Array
+    asked: tuple[int, ...]
+    inputs: Mapping[str, Any]
+    targets: Canonical
+    schedule: Schedule
+    posterior: Posterior
     variance: Array
-    digest: Array
 
 
 class ActiveTargets:
@@ -86,13 +103,15 @@ class ActiveTargets:
     Parameters
     ----------
     X : (row, feature)
-        Mapped features of the rows with labels at the start.
+        Mapped features of the rows with labels at the start, dense.
     Y : (row, labels)
-        Their labels, 0 or 1.
+        Their labels, 0 or 1, dense.
     pool : (pool, feature)
-        Mapped features of the rows that may be asked.
+        Mapped features of the rows that may be asked, dense.
     settings : mapping
         Of the compression, see `labelzoo.models.bpca_card.SETTINGS`.
+    compression : {"ppca", "bpca", "none"}
+        What the targets are, see `labelzoo.inference.compressed_gp.targets`.
     search : {"s_opt", "b_opt", "gradient"} or callable
         ``search(targets, caches, theta=...) -> Fit``.
     period : int
@@ -100,20 +119,15 @@ class ActiveTargets:
 
     Attributes
     ----------
-    compression : Compression
-    posterior : Posterior
-    schedule : Schedule
     seconds : dict
         Time spent by part, see `PARTS`.
 
     Raises
     ------
     ValueError
-        For shapes that do not fit, labels that are not 0 or 1, or an option out of range.
+        For shapes that do not fit, features that are sparse, not finite or too large to be squared, labels
+        that are not 0 or 1, or an option out of range.
     """
-
-    compression: Compression
-    posterior: Posterior
 
     def __init__(
         self,
@@ -121,60 +135,75 @@ class ActiveTargets:
         Y: Any,
         pool: Any,
         *,
-        settings: Mapping[str, Any] | None = None,
+        settings: Any = None,
+        compression: Any = "ppca",
         search: Any = "s_opt",
         period: Any = PERIOD,
     ) -> None:
-        if not callable(search) and search not in SEARCHES:
-            raise ValueError(f"search must be one of {', '.join(SEARCHES)} or callable, got {search!r}")
-        self._search = search if callable(search) else SEARCHES[search]
-        self._settings = spec.resolve(dict(settings or {}))
-        self.schedule: Schedule = schedule(period)
+        self._search, self._compression = _search(search), _compression(compression)
+        self._settings = _settings(settings)
+        start = schedule(period)
+        self._period = start.period
         self.seconds = dict.fromkeys(PARTS, 0.0)
-        self._caches = Caches(X)
-        self._pool = read_matrix(pool, "pool", self._caches.X.shape[1])
-        self._Y = read_labels(Y, len(self._caches))
-        self._digest = _digest(self._caches.X, self._Y, self._pool, self._settings)
-        self._asked: list[int] = []
-        self._distances2, self._measured = np.empty((0, len(self._pool))), 0
-        self._measure()
-        self._fit_again()
+        self._caches = Caches(read_features(X, "X"))
+        self._pool = read_features(pool, "pool", self._caches.X.shape[1])
+        Y = read_labels(Y, len(self._caches), name="Y")
+        chosen = {"search": name_of(search), "compression": self._compression, "period": self._period}
+        self._digest = digest_of((self._caches.X, Y, self._pool), {**self._settings, **chosen})
+        self._distances2 = np.empty((0, len(self._pool)))
+        self._measure(0)
+        self._now = self._standing(None, start, Y, ())
 
     def __len__(self) -> int:
         """Return the number of rows with labels."""
-        return len(self._caches)
+        return len(self._now.Y)
+
+    @property
+    def targets(self) -> Canonical:
+        """Targets of the rows so far."""
+        return self._now.targets
+
+    @property
+    def posterior(self) -> Posterior:
+        """Posterior of the targets given the rows so far."""
+        return self._now.posterior
+
+    @property
+    def schedule(self) -> Schedule:
+        """When theta was searched last."""
+        return self._now.schedule
 
     @property
     def remaining(self) -> Array:
         """Pool rows that have not been told: int (remaining,)."""
-        return np.setdiff1d(np.arange(len(self._pool)), self._asked)
+        return np.setdiff1d(np.arange(len(self._pool)), self._now.asked)
 
     @property
     def projection(self) -> Array:
         """A (measurement, labels), of which `predict` returns estimates A y."""
-        return self._inputs["projection"]
+        return self._now.inputs["projection"]
 
     @property
     def variance(self) -> Array:
         """Predictive variance of the remaining pool rows, noise included: (remaining, target)."""
-        return self._variance[self.remaining]
+        return self._now.variance[self.remaining]
 
     @property
     def nbytes(self) -> int:
         """Bytes of the tables that grow with the rows, reserves left out."""
         m, p = len(self), len(self.posterior.theta)
         tables = 2 * m * m + m * self._caches.X.shape[1] + m * len(self._pool) + p * (m * m + m)
-        return 8 * tables + self._Y.nbytes + self._variance.nbytes
+        return 8 * tables + self._now.Y.nbytes + self._now.variance.nbytes
 
     def scores(self) -> Array:
         """Return sum_g lambda_g ln C_gg(z) of the remaining pool rows: (remaining,); ask the largest.
 
         Without a target, as long as all labels told are alike, all are 0.
         """
-        return np.log(self.variance) @ self.compression.canonical.weights
+        return np.log(self.variance) @ self.targets.weights
 
     def tell(self, row: Any, labels: Any) -> None:
-        """Take in the labels (labels,) of pool row `row`.
+        """Take in the labels (labels,) of pool row `row`; wholly, or not at all where it fails.
 
         Raises
         ------
@@ -183,108 +212,145 @@ class ActiveTargets:
         """
         if isinstance(row, bool) or not isinstance(row, int | np.integer) or not 0 <= row < len(self._pool):
             raise ValueError(f"row must be an integer from 0 to {len(self._pool) - 1}, got {row!r}")
-        if row in self._asked:
+        now = self._now
+        if row in now.asked:
             raise ValueError(f"row {row} of the pool has been told already")
-        y = read_labels(np.asarray(labels)[None], 1, self._Y.shape[1])
-        self._append(int(row), y)
-        self._fit_again()
+        Y = np.vstack([now.Y, read_row(labels, now.Y.shape[1])])
+        with self._growing():
+            self._append(int(row))
+            self._now = self._standing(now, now.schedule, Y, (*now.asked, int(row)))
 
     def predict(self, X: Any) -> Array:
         """Return the expected compressed rows A y of new mapped features: (new, measurement)."""
-        canonical = self.compression.canonical
-        mean = predict(self.posterior, self._caches, X).mean
-        return (canonical.offset + mean @ canonical.loadings.T) / self._inputs["compressed_scale"]
+        mean = predict(self.posterior, self._caches, read_features(X, "X", self._pool.shape[1])).mean
+        offset, loadings = self.targets.offset, self.targets.loadings
+        return (offset + mean @ loadings.T) / self._now.inputs["compressed_scale"]
 
     def state(self) -> State:
         """Return what `restore` needs."""
-        asked = np.asarray(self._asked, int)
-        labels = self._Y[len(self._Y) - len(asked) :]
-        theta, age = self.posterior.theta, np.asarray(self.schedule.age)
-        return State(asked, labels, theta, age, self._variance.copy(), np.asarray(self._digest))
+        now = self._now
+        labels = now.Y[len(now.Y) - len(now.asked) :].copy()
+        theta, age = now.posterior.theta.copy(), np.asarray(now.schedule.age)
+        asked, digest = np.asarray(now.asked, int), np.asarray(self._digest)
+        return State(asked, labels, theta, age, now.variance.copy(), digest)
 
     def save(self, path: Any) -> None:
         """Write the state as npz, whole or not at all."""
         with whole_file(Path(path)) as temporary, open(temporary, "wb") as handle:
             np.savez_compressed(handle, allow_pickle=False, **self.state()._asdict())
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: Any) -> None:
         """Go on where another run, constructed alike, was when its state was taken; O(m^3) a target.
 
-        Scores are the same to the last digit; so is what a search then finds.
+        Scores are the same to the last digit; so is what a search then finds. What is refused changes
+        nothing.
 
         Raises
         ------
         ValueError
-            If the other run was constructed from other data or settings, or this one has been told rows.
+            Naming the field that does not fit, the digest where the other run was constructed from other
+            data or settings; if this run has been told rows.
         """
-        if str(state.digest) != self._digest:
-            raise ValueError("the state is of a run constructed from other features, labels or settings")
-        if self._asked:
-            raise ValueError(f"{len(self._asked)} rows have been told already: restore into a new run")
-        # Row by row, as they came: products of whole tables would differ in the last digit.
-        for row, y in zip(np.asarray(state.asked).tolist(), np.asarray(state.labels), strict=True):
-            self._append(row, y[None])
-        self._compress()
-        self.schedule = self.schedule._replace(theta=np.asarray(state.theta), age=int(state.age))
-        self.posterior = condition(state.theta, self.compression.canonical.targets, self._caches)
-        self._variance = np.array(state.variance)
+        now, pool = self._now, len(self._pool)
+        told = checked_state(state, self._digest, (pool, now.Y.shape[1]), self._period)
+        if now.asked:
+            raise ValueError(f"{len(now.asked)} rows have been told already: restore into a new run")
+        Y = np.vstack([now.Y, told.labels])
+        inputs, targets = self._compressed(Y)
+        check_targets(told, targets.targets.shape[1], pool)
+        with self._growing():
+            # Row by row, as they came: products of whole tables would differ in the last digit.
+            for row in told.asked:
+                self._append(row)
+            posterior = condition(told.theta, targets.targets, self._caches)
+            plan = Schedule(self._period, told.age, told.theta)
+            self._now = Standing(Y, told.asked, inputs, targets, plan, posterior, told.variance)
 
-    def _append(self, row: int, y: Array) -> None:
+    @contextmanager
+    def _growing(self) -> Iterator[None]:
+        """Let tables grow; in the end, however it comes, they have the rows of what stands."""
+        self._caches.shorten(len(self._now.Y))
+        try:
+            yield
+        finally:
+            self._caches.shorten(len(self._now.Y))
+
+    def _append(self, row: int) -> None:
         with self._clock("features"):
+            known = len(self._caches)
             self._caches.append(self._pool[[row]])
-            self._Y = np.vstack([self._Y, y])
-            self._asked.append(row)
-            self._measure()
+            self._measure(known)
 
-    def _measure(self) -> None:
-        """Add the squared distances of the pool to new rows, in a table that is doubled when full."""
-        m, known = len(self._caches), self._measured
+    def _measure(self, known: int) -> None:
+        """Add the pool's squared distances to all but `known` rows, in a table that is doubled when full."""
+        m = len(self._caches)
         if m > len(self._distances2):
             table = np.empty((max(m, 2 * len(self._distances2)), len(self._pool)))
             table[:known] = self._distances2[:known]
             self._distances2 = table
         self._distances2[known:m] = cdist(self._caches.X[known:], self._pool, "sqeuclidean")
-        self._measured = m
 
-    def _compress(self) -> None:
+    def _compressed(self, Y: Array) -> tuple[Mapping[str, Any], Canonical]:
         with self._clock("compression"):
-            data = LabelData(np.zeros((len(self._Y), 1)), self._Y)
-            self._inputs = spec.prepare(data, self._settings)
-            self.compression = compress(self._inputs)
+            inputs = spec.prepare(LabelData(np.zeros((len(Y), 1)), Y), self._settings)
+            return inputs, targets_of(inputs, self._compression)
 
-    def _fit_again(self) -> None:
-        """Compress, search theta where due, and bring factors and variances up to the rows."""
-        self._compress()
-        U, anew = self.compression.canonical.targets, due(self.schedule)
+    def _standing(self, old: Standing | None, plan: Schedule, Y: Array, asked: tuple[int, ...]) -> Standing:
+        """Compress, search theta where due, and bring factors and variances from `old` up to the rows."""
+        inputs, canonical = self._compressed(Y)
         with self._clock("search"):
-            self.schedule = advance(self.schedule, U, self._caches, self._search)
-        theta = np.asarray(self.schedule.theta)
-        kept = 0 if anew else min(len(self.posterior.theta), len(theta))
+            found = advance(plan, canonical.targets, self._caches, self._search)
+        theta = np.asarray(found.theta)
+        kept = 0 if old is None or due(plan) else min(len(old.posterior.theta), len(theta))
         with self._clock("factors"):
-            parts = [condition(theta[kept:], U[:, kept:], self._caches)]
-            if kept:
-                old = Posterior(theta[:kept], self.posterior.factors[:kept], self.posterior.weights[:kept])
-                parts.insert(0, extend(old, U[:, :kept], self._caches))
-            self.posterior = parts[0] if len(parts) == 1 else joined(*parts)
+            posterior = self._factors(old, theta, canonical.targets, kept)
         with self._clock("variances"):
-            columns = [self._variance_anew(kept)]
-            if kept:
-                far = self._distances2[: len(self)]
-                told = downdated(self._variance[:, :kept], self.posterior, self._caches, self._pool, far)
-                columns.insert(0, told)
-            self._variance = np.hstack(columns)
+            variance = self._variances(old, posterior, kept)
+        return Standing(Y, asked, inputs, canonical, found, posterior, variance)
 
-    def _variance_anew(self, first: int) -> Array:
-        """Return the variances of targets from `first` on: (pool, target); m^2 pool flops a target."""
-        theta, factors = self.posterior.theta[first:], self.posterior.factors[first:]
-        fresh = Posterior(theta, factors, self.posterior.weights[first:])
-        return predict(fresh, self._caches, self._pool).variance
+    def _factors(self, old: Standing | None, theta: Array, U: Array, kept: int) -> Posterior:
+        """Return the posterior, the factors of the first `kept` targets extended, the others anew."""
+        fresh = condition(theta[kept:], U[:, kept:], self._caches)
+        if old is None or not kept:
+            return fresh
+        before = Posterior(theta[:kept], old.posterior.factors[:kept], old.posterior.weights[:kept])
+        return joined(extend(before, U[:, :kept], self._caches), fresh)
+
+    def _variances(self, old: Standing | None, posterior: Posterior, kept: int) -> Array:
+        """Return the pool's variances, of the first `kept` targets downdated, of the others anew."""
+        last = Posterior(*(part[kept:] for part in posterior))
+        fresh = predict(last, self._caches, self._pool).variance
+        if old is None or not kept:
+            return fresh
+        far = self._distances2[: len(self._caches)]
+        told = downdated(old.variance[:, :kept], posterior, self._caches, self._pool, far)
+        return np.hstack([told, fresh])
 
     @contextmanager
     def _clock(self, part: str) -> Iterator[None]:
         begin = time.perf_counter()
         yield
         self.seconds[part] += time.perf_counter() - begin
+
+
+def _search(search: Any) -> Callable[..., Fit]:
+    if isinstance(search, str) and search in SEARCHES:
+        return SEARCHES[search]
+    if not callable(search):
+        raise ValueError(f"search must be one of {', '.join(SEARCHES)} or callable, got {search!r}")
+    return search
+
+
+def _compression(compression: Any) -> str:
+    if not isinstance(compression, str) or compression not in COMPRESSIONS:
+        raise ValueError(f"compression must be one of {', '.join(COMPRESSIONS)}, got {compression!r}")
+    return compression
+
+
+def _settings(settings: Any) -> dict[str, Any]:
+    if settings is not None and not isinstance(settings, Mapping):
+        raise ValueError(f"settings must be a mapping of names to values, got {type(settings).__name__}")
+    return spec.resolve(dict(settings or {}))
 
 
 def joined(first: Posterior, second: Posterior) -> Posterior:
@@ -320,30 +386,3 @@ def downdated(variance: Any, posterior: Posterior, caches: Caches, pool: Any, di
         # What is left can fall below the noise by rounding alone.
         out[:, g] = np.maximum(variance[:, g] - shared**2, theta[g, 4])
     return out
-
-
-def read_labels(Y: Any, rows: int, labels: int | None = None) -> Array:
-    """Return labels (row, labels), int8; ValueError naming the shape, or the cell that is not 0 or 1."""
-    given = np.asarray(Y)
-    if given.ndim != 2 or len(given) != rows or given.shape[1] != (labels or given.shape[1]):
-        wanted = "labels" if labels is None else labels
-        raise ValueError(f"labels must have shape ({rows}, {wanted}), got {given.shape}")
-    bad = np.argwhere((given != 0) & (given != 1))
-    if bad.size:
-        row, label = bad[0]
-        raise ValueError(f"labels has {given[row, label]} at row {row}, label {label}: it must be 0 or 1")
-    return given.astype(np.int8)
-
-
-def read_state(path: Any) -> State:
-    """Return the state that `ActiveTargets.save` wrote."""
-    with np.load(Path(path), allow_pickle=False) as held:
-        return State(*(held[name] for name in State._fields))
-
-
-def _digest(X: Array, Y: Array, pool: Array, settings: Mapping[str, Any]) -> str:
-    hashed = sha256(repr(sorted(settings.items())).encode())
-    for table in (X, Y, pool):
-        hashed.update(repr(table.shape).encode())
-        hashed.update(np.ascontiguousarray(table).tobytes())
-    return hashed.hexdigest()

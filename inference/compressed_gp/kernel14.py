@@ -16,6 +16,7 @@ import numpy as np
 from scipy.linalg import lapack, solve_triangular
 from scipy.spatial.distance import cdist
 
+from labelzoo.arguments import whole_number
 from labelzoo.inference.sparse_bayes.terms import read_matrix
 
 Array = Any
@@ -88,6 +89,10 @@ class Caches:
             table[:begin, begin:end] = rows[:, :begin].T
         self._size = end
 
+    def shorten(self, size: Any) -> None:
+        """Keep the first `size` rows alone; ValueError unless `size` is from 0 to the number of rows."""
+        self._size = whole_number("size", size, 0, self._size)
+
     def _reserve(self, size: int) -> None:
         if size <= len(self._X):
             return
@@ -99,7 +104,8 @@ class Caches:
             table = np.empty((room, room))
             table[:n, :n] = old[:n, :n]
             tables.append(table)
-        self._X, (self._distances2, self._products) = X, tables
+        # X last: its length says what is reserved, should an interrupt fall between the two.
+        (self._distances2, self._products), self._X = tables, X
 
 
 class Evidence(NamedTuple):

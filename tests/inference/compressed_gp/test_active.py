@@ -22,7 +22,7 @@ def made_up(seed=7, rows=16, pool=24, labels=14, groups=6):
 
 def begun(**options):
     X, Y, pool, answers = made_up()
-    return ActiveTargets(X, Y, pool, **{"search": "gradient", "period": 4, **options}), answers
+    return ActiveTargets(X, Y, pool, **{"search": "gradient", "period": 4, "compression": "bpca", **options}), answers
 
 
 def asked(run, answers, count):
@@ -36,9 +36,9 @@ def anew(run):
     """Variances and expected compressed rows of the remaining pool, from nothing but rows and theta."""
     X, pool = np.array(run._caches.X), run._pool[run.remaining]
     caches = k14.Caches(X)
-    posterior = k14.condition(run.posterior.theta, run.compression.canonical.targets, caches)
+    posterior = k14.condition(run.posterior.theta, run.targets.targets, caches)
     found = k14.predict(posterior, caches, pool)
-    canonical = run.compression.canonical
+    canonical = run.targets
     return found.variance, canonical.offset + found.mean @ canonical.loadings.T
 
 
@@ -50,9 +50,9 @@ def test_scores_and_predictions_are_those_from_scratch(period):
         run.tell(row, answers[row])
         variance, rows = anew(run)
         np.testing.assert_allclose(run.variance, variance, rtol=1e-9)
-        weights = run.compression.canonical.weights
+        weights = run.targets.weights
         np.testing.assert_allclose(run.scores(), weighted_entropy(variance, weights), atol=1e-8)
-        scale = run._inputs["compressed_scale"]
+        scale = run._now.inputs["compressed_scale"]
         np.testing.assert_allclose(run.predict(run._pool[run.remaining]) * scale, rows, atol=1e-8)
         counts.append(len(weights))
     # Targets came and went: these data take all ways of bringing the tables up to date.
@@ -87,10 +87,10 @@ def test_new_targets_alone_are_searched_between_searches_of_all():
         return Fit(np.ones((p, 5)), np.zeros(p), np.zeros(p, int), np.ones(p, bool))
 
     run, answers = begun(search=search, period=100)
-    counts = [len(run.compression.canonical.weights)]
+    counts = [len(run.targets.weights)]
     for row in range(12):
         run.tell(row, answers[row])
-        counts.append(len(run.compression.canonical.weights))
+        counts.append(len(run.targets.weights))
     more = [b - a for a, b in zip(counts, counts[1:], strict=False) if b > a]
     assert more and searched == [(counts[0], None), *((n, (n, 5)) for n in more)]
 
