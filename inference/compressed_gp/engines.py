@@ -22,6 +22,11 @@ from labelzoo.models.spec import ModelSpec
 
 Array = Any
 
+NO_TARGET = (
+    "no target: the compressed labels are alike, or the compression takes them for noise, as bpca does with "
+    "a single measurement (compression='none' keeps whatever varies)"
+)
+
 
 def draw_of(theta: Array) -> dict[str, Array]:
     """Return the sites of one point (target, 5), as chain and draw of one."""
@@ -31,11 +36,7 @@ def draw_of(theta: Array) -> dict[str, Array]:
 def words(fit: Fit, compressed: bool, unfinished: str) -> str:
     """Say how the search ended, target by target, and whether the compression had come to rest."""
     count, left = len(fit.converged), int((~fit.converged).sum())
-    said = (
-        [f"{count - left} of {count} targets converged"]
-        if count
-        else ["no target: compressed labels are alike or noise"]
-    )
+    said = [f"{count - left} of {count} targets converged"] if count else [NO_TARGET]
     if left:
         said[0] += f", {left} {unfinished}"
     return "; ".join([*said, *(() if compressed else ("the compression stopped before it came to rest",))])
