@@ -12,7 +12,9 @@ import numpy as np
 from scipy.linalg import lapack
 
 from labelzoo.acquisition.target_law import TargetLaw
+from labelzoo.arguments import size_words
 from labelzoo.models.compressed_gp_predict import kernel_of, mapped_rows, theta_of
+from labelzoo.models.spec import MAX_DENSE_BYTES
 
 Array = Any
 
@@ -46,12 +48,18 @@ def target_law(draws: Mapping[str, Any], X_new: Any, constants: Mapping[str, Any
     constants : mapping
         As saved with the posterior.
 
+    Raises
+    ------
+    ValueError
+        If the new rows, which are kept for their covariances, are too large as a dense table.
+
     Notes
     -----
     rows^3 / 3 flops a draw and target, and rows^2 a new row. Without targets all rows are alike.
     """
     from labelzoo.inference.compressed_gp.kernel14 import Caches, condition, predict, prior_variance
 
+    _refuse_large(*X_new.shape)
     Z, rows = mapped_rows(kernel_of(constants), X_new), np.asarray(constants["mapped"])
     U, weights = np.asarray(constants["targets"]), np.asarray(constants["target_weights"])
     theta = _thinned(theta_of(draws), len(rows))
@@ -67,6 +75,15 @@ def target_law(draws: Mapping[str, Any], X_new: Any, constants: Mapping[str, Any
     prior = np.mean([prior_variance(one, Z) for one in theta], axis=0) @ weights / weights.sum()
     given = _Given(posteriors, means - means.mean(axis=0), rows, Z, _table(rows, Z))
     return TargetLaw(variance, weights, prior, lambda i: _cross(given, i), report)
+
+
+def _refuse_large(rows: int, features: int) -> None:
+    size = 8.0 * rows * features
+    if size > MAX_DENSE_BYTES:
+        raise ValueError(
+            f"X: the law of compressed targets keeps {rows} rows of {features} features as a dense table, "
+            f"{size_words(size)}, above the cap of {size_words(MAX_DENSE_BYTES)}: pass fewer rows"
+        )
 
 
 def _thinned(theta: Array, rows: int) -> Array:

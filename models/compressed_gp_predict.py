@@ -44,14 +44,19 @@ HIGHEST = {"corr": 1.0, "omp": 2.0, "bp": 1.0 + 1e-6}
 KEPT_BYTES = 2**28
 """Most memory for the weights of all draws (256 MiB); beyond it each block of rows factors anew."""
 
+BLOCK_BYTES = 2**26
+"""Mapped new rows, with their distances and products to training rows, that one block holds (64 MiB)."""
+
 
 def kernel_of(constants: Constants) -> GPKernel:
     """Return the map of the features from saved constants."""
     return GPKernel(bool(constants["is_cosine"]), constants["center"], constants["scale"])
 
 
-def mapped_rows(kernel: GPKernel, X: Any) -> Array:
+def mapped_rows(kernel: GPKernel, X: Any, first: int = 0) -> Array:
     """Return mapped rows, squared distances between them of order 1: dense (row, feature).
+
+    `first` is the number of the first row, for messages.
 
     Raises
     ------
@@ -65,7 +70,8 @@ def mapped_rows(kernel: GPKernel, X: Any) -> Array:
     with np.errstate(over="ignore"):
         far = np.flatnonzero(~np.isfinite((Z**2).sum(axis=1)))
     if len(far):
-        raise ValueError(f"X: row {far[0]} is too far from the training rows: its squares cannot be held")
+        row = first + int(far[0])
+        raise ValueError(f"X: row {row} is too far from the training rows: its squares cannot be held")
     return Z
 
 
@@ -81,14 +87,15 @@ def predict(draw: Mapping[str, Any], X_new: Array, constants: Constants) -> Arra
     if method == "regression":
         return jnp.clip(regressed(means, constants), MIN_PROB, 1.0 - MIN_PROB)
     R = compressed_of(means, constants)
-    found = R if method == "bp" else _raw_scores(R, constants, method)
     shape = jax.ShapeDtypeStruct((len(R), np.shape(constants["projection"])[1]), means.dtype)
+    # The pursuit is compiled, and no callback may run what is compiled: it stays outside.
+    found = (R, _pursued(R, constants)) if method == "omp" else (R,)
 
-    def finish(rows: Array) -> Array:
-        scores = _ranked(rows, constants) if method == "bp" else _untied(rows, constants)
+    def finish(*rows: Array) -> Array:
+        scores = _pursuit_scores(*rows, constants) if method == "omp" else _ranked(*rows, constants)
         return squeezed(scores, method)
 
-    return jax.pure_callback(finish, shape, found, vmap_method="sequential")
+    return jax.pure_callback(finish, shape, *found, vmap_method="sequential")
 
 
 def _means(logs: Logs, X_new: Array, constants: Constants) -> Array:
@@ -120,24 +127,21 @@ def compressed_of(means: Array, constants: Constants) -> Array:
     return (constants["offset"] + means @ constants["loadings"].T) / constants["compressed_scale"]
 
 
-def _raw_scores(R: Array, constants: Constants, method: str) -> Array:
+def _pursued(R: Array, constants: Constants) -> Array:
+    """Return which labels the pursuit selects with a coefficient above 0, traceable: bool (row, labels)."""
     from labelzoo.inference.compressed_gp.decoding import pursue
 
     A = jnp.asarray(constants["projection"])
-    norms2 = (A**2).sum(axis=0)
-    scores = jax.nn.sigmoid((R @ A) / jnp.where(norms2 > 0, norms2, 1.0))
-    if method == "corr":
-        return scores
     level = min(int(constants["training_level"]), A.shape[1])
-    most = min(level, *A.shape)
-    coefficients, selected = pursue(R, A, jnp.full(len(R), level), most)
-    return scores + (selected & (coefficients > 0))
+    coefficients, selected = pursue(R, A, jnp.full(len(R), level), min(level, *A.shape))
+    return selected & (coefficients > 0)
 
 
-def _untied(scores: Array, constants: Constants) -> Array:
-    from labelzoo.inference.compressed_gp.ranking import untied
+def _pursuit_scores(R: Array, selected: Array, constants: Constants) -> Array:
+    from labelzoo.inference.compressed_gp.decoding import correlation
+    from labelzoo.inference.compressed_gp.ranking import scored
 
-    return untied(scores, constants["label_frequency"])
+    return scored(correlation(R, constants["projection"]), selected, constants["label_frequency"])
 
 
 def _ranked(compressed: Array, constants: Constants) -> Array:
@@ -197,11 +201,26 @@ def predict_moments(
     return mean, np.sqrt(square / count)
 
 
-def draw_means(draws: Mapping[str, Any], X_new: Any, constants: Constants) -> Iterator[Array]:
-    """Yield the means of the targets at new rows of each draw: (row, target)."""
+def mean_targets(draws: Mapping[str, Any], X_new: Any, constants: Constants) -> Array:
+    """Return the means of the targets at new rows (dense or csr), over all draws: (row, target).
+
+    One table (row, target) is kept, and rows are mapped by blocks of `BLOCK_BYTES`.
+    """
+    fitted, features = np.shape(constants["mapped"])
+    step = max(1, BLOCK_BYTES // (8 * (features + 2 * fitted)))
+    out = np.zeros((X_new.shape[0], np.shape(constants["targets"])[1]))
+    for begin in range(0, len(out), step):
+        block = out[begin : begin + step]
+        for count, means in enumerate(draw_means(draws, X_new[begin : begin + step], constants, begin), 1):
+            block += (means - block) / count
+    return out
+
+
+def draw_means(draws: Mapping[str, Any], X_new: Any, constants: Constants, first: int = 0) -> Iterator[Array]:
+    """Yield the means of the targets at new rows of each draw: (row, target); `first` as in `mapped_rows`."""
     from labelzoo.inference.compressed_gp.kernel14 import kernel, squared_distances
 
-    Z, rows, theta = mapped_rows(kernel_of(constants), X_new), constants["mapped"], theta_of(draws)
+    Z, rows, theta = mapped_rows(kernel_of(constants), X_new, first), constants["mapped"], theta_of(draws)
     far, inner = squared_distances(Z, rows), Z @ rows.T
     for one, weights in zip(theta, weights_of(theta, constants), strict=True):
         means = np.empty((len(Z), theta.shape[1]))

@@ -17,7 +17,7 @@ from labelzoo.inference.compressed_gp.ranking import (
     untied,
 )
 from labelzoo.inference.predict import constants_of, features_of, point_draws
-from labelzoo.models.compressed_gp_predict import compressed_of, draw_means, regressed, theta_of
+from labelzoo.models.compressed_gp_predict import compressed_of, mean_targets, regressed, theta_of
 
 Array = Any
 
@@ -25,14 +25,16 @@ RULE_DRAWS = 20
 """Posterior draws, evenly spaced, over which predictions of left-out training rows are averaged."""
 
 
-def decoded(tree: xr.DataTree, X: Any) -> Decoded:
+def decoded(tree: Any, X: Any) -> Decoded:
     """Return the answer for new rows: scores (row, labels), and labels, bool, min(level, labels) ones a row.
 
     The targets are at their posterior mean; the setting ``decoder`` says how they are scored (``regression``:
     by the expected labels, not cut) and the setting ``level`` how many labels a row gets: ``mean``, the mean
     number of the training rows for all, or ``item``, inferred from the predicted compressed row by a rule
     that is learned from training rows predicted by the others. Ties go to the label that more training rows
-    have, then to the lower index.
+    have, then to the lower index. With the decoder ``omp`` and the level ``item`` the pursuit goes on to the
+    level of each row, that of `labelzoo.inference.predict.label_prob` to the mean number for all: the two may
+    rank labels differently.
 
     Parameters
     ----------
@@ -43,14 +45,18 @@ def decoded(tree: xr.DataTree, X: Any) -> Decoded:
     Raises
     ------
     ValueError
-        If the posterior is of another model, or the features are not those of the posterior.
+        If `tree` is no posterior of this model, or the features are not those of the posterior.
     """
+    if not isinstance(tree, xr.DataTree):
+        raise ValueError(
+            f"tree: decoded needs a posterior of compressed_gp, a DataTree, got {type(tree).__name__}"
+        )
     if tree.attrs.get("model") != "compressed_gp":
         raise ValueError(
             f"decoded needs a posterior of compressed_gp, got one of {tree.attrs.get('model')!r}"
         )
     constants, draws = constants_of(tree), point_draws(tree)
-    means = np.mean(list(draw_means(draws, features_of(tree, X), constants)), axis=0)
+    means = mean_targets(draws, features_of(tree, X), constants)
     R = compressed_of(means, constants)
     levels = np.full(len(R), int(constants["training_level"]))
     if constants["level"] == "item":

@@ -25,8 +25,15 @@ from labelzoo.models.spec import ModelSpec
 
 Array = Any
 
+<<<<<<< HEAD
 TARGETS_AT_ONCE = 4
 """Between two steps of the progress bar."""
+=======
+NO_TARGET = (
+    "no target: the compressed labels are alike, or the compression takes them for noise, as bpca does with "
+    "a single measurement (compression='none' keeps whatever varies)"
+)
+>>>>>>> fixb
 
 
 def draw_of(theta: Array) -> dict[str, Array]:
@@ -37,11 +44,7 @@ def draw_of(theta: Array) -> dict[str, Array]:
 def words(fit: Fit, compressed: bool, unfinished: str) -> str:
     """Say how the search ended, target by target, and whether the compression had come to rest."""
     count, left = len(fit.converged), int((~fit.converged).sum())
-    said = (
-        [f"{count - left} of {count} targets converged"]
-        if count
-        else ["no target: compressed labels are alike or noise"]
-    )
+    said = [f"{count - left} of {count} targets converged"] if count else [NO_TARGET]
     if left:
         said[0] += f", {left} {unfinished}"
     return "; ".join([*said, *(() if compressed else ("the compression stopped before it came to rest",))])

@@ -17,8 +17,9 @@ def guarded(engine: Engine) -> Engine:
         if not inputs["targets"].shape[1]:
             raise ValueError(
                 f"there is nothing to sample for {engine.name}: no target is left of the labels of the "
-                f"{len(inputs['targets'])} rows that are fitted, which are alike, or vary as noise would; "
-                "gradient, s_opt and b_opt predict their frequencies"
+                f"{len(inputs['targets'])} rows that are fitted, which are alike, or the compression "
+                "takes them for noise, as bpca does with a single measurement (compression='none' keeps "
+                "whatever varies); gradient, s_opt and b_opt predict their frequencies"
             )
         return inner(spec, inputs, **options)
 

@@ -4,9 +4,10 @@
     omp   sigmoid(c_j) + 1 where the pursuit selects j with a coefficient above 0
     bp    y_j + 1e-6 sigmoid(c_j),  y of the linear program
 
-Ties go to the label that more training rows have, then to the lower index; the scores themselves are moved
-apart by units in the last place, so that whatever sorts them later ranks them so. The answer is the k labels
-of largest score.
+Labels are ranked by c_j itself, for omp after the selected ones, for bp after y_j: the sigmoid, which is 1 or
+0 far out, gives only the numbers shown. Ties go to the label that more training rows have, then to the lower
+index; the scores themselves are moved apart by units in the last place, so that whatever sorts them later
+ranks them so. The answer is the k labels ranked first.
 
 Shi and Yu, ICML 2019, section 3.1; the level of each item is the future work of section 5.
 """
@@ -87,14 +88,31 @@ def decode(
     k = np.minimum(read_levels(levels, len(R)), A.shape[1])
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
-    scores = expit(correlation(R, A))
+    first: Array = 0.0
     if method == "omp":
         found = matching_pursuit(R, A, k)
-        scores = scores + (found.selected & (found.coefficients > 0))
+        first = found.selected & (found.coefficients > 0)
     elif method == "bp":
-        scores = np.round(basis_pursuit(R, A), ROUND) + SMALL * scores
-    scores = untied(scores, frequency)
+        first = np.round(basis_pursuit(R, A), ROUND)
+    scores = scored(correlation(R, A), first, frequency, weight=SMALL if method == "bp" else 1.0)
     return Decoded(scores, top_labels(scores, k))
+
+
+def scored(correlations: Any, first: Any, frequency: Any = None, *, weight: float = 1.0) -> Array:
+    """Return first + weight sigmoid(c), ranked by `first`, then by c, then as `untied`: (row, labels).
+
+    Parameters
+    ----------
+    correlations : (row, labels)
+    first : (row, labels) or float
+    frequency : (labels,) or None
+    weight : float
+    """
+    c = read_matrix(correlations, "correlations")
+    front = np.broadcast_to(np.asarray(first, float), c.shape)
+    tied = np.argsort(-_frequency(frequency, c.shape[1]), kind="stable")
+    order = tied[np.lexsort((-c[:, tied], -front[:, tied]), axis=1)]
+    return _lowered(front + weight * expit(c), order)
 
 
 def untied(scores: Any, frequency: Any = None) -> Array:
@@ -114,7 +132,11 @@ def untied(scores: Any, frequency: Any = None) -> Array:
         For shapes that do not fit, NaN or infinity.
     """
     S = read_matrix(scores, "scores")
-    order = ranking(S, frequency)
+    return _lowered(S, ranking(S, frequency))
+
+
+def _lowered(S: Array, order: Array) -> Array:
+    """Return scores that fall strictly along `order` (row, labels), lowered where they did not."""
     sorted_ = np.take_along_axis(S, order, axis=1)
     for j in range(1, S.shape[1]):
         sorted_[:, j] = np.minimum(sorted_[:, j], np.nextafter(sorted_[:, j - 1], -np.inf))

@@ -17,6 +17,7 @@ import numpy as np
 from labelzoo.inference.bpca.canonical import Canonical, canonical_targets
 from labelzoo.inference.bpca.ml import ppca, score_means
 from labelzoo.inference.compressed_gp.compression import compress
+from labelzoo.models import bpca_card
 
 Array = Any
 
@@ -57,7 +58,9 @@ def reduced(inputs: Mapping[str, Any], compression: Any = "bpca") -> Reduced:
         found = compress(inputs)
         return Reduced(found.canonical, found.converged)
     R = np.asarray(inputs["compressed"], float)
-    return Reduced(_measurements(R) if compression == "none" else _ppca(inputs, R), True)
+    # Rows that are alike go the same way: what is left of their variance is rounding, and no target.
+    use_measurements = compression == "none" or not _varying(R).any()
+    return Reduced(_measurements(R) if use_measurements else _ppca(inputs, R), True)
 
 
 def _ppca(inputs: Mapping[str, Any], R: Array) -> Canonical:
@@ -68,8 +71,14 @@ def _ppca(inputs: Mapping[str, Any], R: Array) -> Canonical:
 
 def _measurements(R: Array) -> Canonical:
     """Return the measurements that vary as targets."""
-    mean, variance = R.mean(axis=0), R.var(axis=0)
-    keep = variance > FLAT * variance.max(initial=0.0)
+    mean, variance, keep = R.mean(axis=0), R.var(axis=0), _varying(R)
     sd = np.sqrt(variance[keep])
     eye = np.eye(R.shape[1])[:, keep]
     return Canonical((R - mean)[:, keep] / sd, eye * sd, mean, variance[keep], mean, eye / sd)
+
+
+def _varying(R: Array) -> Array:
+    """Say which measurements vary by more than rounding: bool (measurement,)."""
+    variance = R.var(axis=0)
+    rounding = bpca_card.FLAT * float((R**2).mean())
+    return (variance > FLAT * variance.max(initial=0.0)) & (variance > rounding)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+from scipy import sparse
 
 from labelzoo.acquisition import ask
 from labelzoo.acquisition.catalogue import find
@@ -176,6 +177,14 @@ def test_draws_are_thinned_to_fit_memory(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(compressed_gp_law, "FACTOR_BYTES", 8 * 3 * 15**2 * 4)
     count = fitted("nuts").posterior.sizes["target"]
     assert target_law(fitted("nuts"), DATA.X[:2]).report["draws"] == 3 * 4 // count
+
+
+def test_pools_beyond_the_cap_are_refused_before_any_work() -> None:
+    pool = sparse.csr_array((200_000, 3_000))
+    with pytest.raises(
+        ValueError, match="keeps 200000 rows of 3000 features as a dense table, 4.* GiB, above"
+    ):
+        compressed_gp_law.target_law({}, pool, {})
 
 
 def test_questions_are_asked_and_other_models_refused() -> None:

@@ -8,20 +8,25 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
+from scipy import sparse
 
 from labelzoo.data import LabelData
 from labelzoo.inference.compressed_gp import decoded
 from labelzoo.inference.compressed_gp import kernel14 as k14
+from labelzoo.inference.compressed_gp.answers import _left_out
+from labelzoo.inference.compressed_gp.decoding import correlation
 from labelzoo.inference.compressed_gp.ranking import decode
 from labelzoo.inference.fit import fit
 from labelzoo.inference.posterior import load, save
 from labelzoo.inference.predict import constants_of, label_prob, mean_prob, point_draws, target_law
+from labelzoo.models import compressed_gp_predict
 from labelzoo.models.compressed_gp_card import functionals, spec
 from labelzoo.models.compressed_gp_predict import (
     DECODERS,
     MIN_PROB,
     compressed_of,
     draw_means,
+    mean_targets,
     predict,
     predict_draws,
     predict_moments,
@@ -119,6 +124,28 @@ def test_scores_rank_labels_as_the_decoder_does(decoder: str) -> None:
     assert np.array_equal(np.argsort(-probs, axis=1), np.argsort(-wanted, axis=1))
 
 
+@pytest.mark.parametrize("decoder", ["bp", "omp", "corr"])
+def test_scores_follow_correlations_beyond_the_sigmoid_traced_as_well(decoder: str) -> None:
+    """Units of the compressed rows so small that every sigmoid is 0 or 1."""
+    kept, draws = constants(decoder=decoder), some_draws(1)
+    kept["compressed_scale"] = kept["compressed_scale"] * 1e-4
+    (means,) = draw_means(draws, NEW, kept)
+    R = compressed_of(means, kept)
+    level = int(kept["training_level"])
+    wanted = decode(
+        R, kept["projection"], levels=level, frequency=kept["label_frequency"], method=decoder
+    ).scores
+    c = correlation(R, kept["projection"])
+    assert (np.abs(c) > 800).mean() > 0.5
+    if decoder == "corr":
+        assert np.array_equal(np.argsort(-wanted, axis=1), np.argsort(-c, axis=1))
+    probs = predict_draws(draws, NEW, kept, None)[0]
+    assert np.array_equal(np.argsort(-probs, axis=1), np.argsort(-wanted, axis=1))
+    with jax.enable_x64(True):
+        traced = np.asarray(jax.jit(lambda d: predict(d, NEW, kept))({n: v[0] for n, v in draws.items()}))
+    assert np.array_equal(np.argsort(-traced, axis=1), np.argsort(-wanted, axis=1))
+
+
 def test_scores_brought_together_by_rounding_stay_apart() -> None:
     one = 0.3
     near = np.array([[one, np.nextafter(one, 1), 0.0, np.nextafter(one, 0)]])
@@ -172,6 +199,66 @@ def test_levels_by_item_follow_the_number_of_labels() -> None:
     tree = fit("compressed_gp", data(labels, features), "gradient", level="item", num_measurements=6)
     found = decoded(tree, np.array([[-2.0, 0, 0], [2.0, 0, 0]])).labels.sum(axis=1)
     assert found[0] < found[1]
+
+
+def test_left_out_means_are_those_without_the_row() -> None:
+    given, theta = inputs(), np.exp(np.stack([value[0] for value in some_draws(1).values()], axis=-1))
+    U, mapped = given["targets"], given["mapped"]
+    found = _left_out(theta, U, k14.Caches(mapped))
+    for row in (0, 11, 23):
+        others = np.delete(np.arange(len(U)), row)
+        caches = k14.Caches(mapped[others])
+        law = k14.predict(k14.condition(theta, U[others], caches), caches, mapped[row : row + 1])
+        np.testing.assert_allclose(found[row], law.mean[0], atol=1e-8)
+
+
+def test_answers_over_draws_are_made_by_blocks_and_factored_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, draws, rows = constants(), some_draws(4), np.repeat(NEW, 3, axis=0)
+    wanted = np.mean(list(draw_means(draws, rows, kept)), axis=0)
+    compressed_gp_predict._kept_weights.cache_clear()
+    seen: list[int] = []
+    mapped, factored = compressed_gp_predict.mapped_rows, k14.condition
+
+    def counted(*given: Any) -> Any:
+        seen.append(0)
+        return factored(*given)
+
+    def small(kernel: Any, block: Any, first: int = 0) -> Any:
+        assert block.shape[0] <= 2
+        return mapped(kernel, block, first)
+
+    monkeypatch.setattr(k14, "condition", counted)
+    monkeypatch.setattr(compressed_gp_predict, "mapped_rows", small)
+    monkeypatch.setattr(compressed_gp_predict, "BLOCK_BYTES", 2 * 8 * (3 + 2 * 24))
+    np.testing.assert_allclose(mean_targets(draws, rows, kept), wanted, atol=1e-12)
+    np.testing.assert_allclose(mean_targets(draws, sparse.csr_array(rows), kept), wanted, atol=1e-12)
+    assert len(seen) == 4
+    rows[13] = 1e160
+    with pytest.raises(ValueError, match="X: row 13 is too far from the training rows"):
+        mean_targets(draws, rows, kept)
+
+
+@pytest.mark.parametrize("wrong", [3, None, "tree.nc"])
+def test_only_posteriors_of_this_model_are_answered(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=f"a DataTree, got {type(wrong).__name__}"):
+        decoded(wrong, NEW)
+    with pytest.raises(ValueError, match="needs a posterior of compressed_gp, got one of None"):
+        decoded(xr.DataTree(), NEW)
+
+
+@pytest.mark.parametrize("labels", [1, 2])
+def test_one_measurement_is_noise_to_bpca_and_kept_by_the_others(labels: int) -> None:
+    separable = np.repeat(X[:, :1] > 0, labels, axis=1).astype(float)
+    words = {"engine": "gradient", "num_measurements": 1}
+    tree = fit("compressed_gp", data(separable), compression="bpca", **words)
+    assert tree.attrs["message"] == (
+        "no target: the compressed labels are alike, or the compression takes them for noise, as bpca does "
+        "with a single measurement (compression='none' keeps whatever varies)"
+    )
+    with pytest.raises(ValueError, match="as bpca does with a single measurement .compression='none'"):
+        fit("compressed_gp", data(separable), "svi", compression="bpca", num_measurements=1)
+    for compression in ("ppca", "none"):
+        assert fit("compressed_gp", data(separable), compression=compression, **words).attrs["targets"] == 1
 
 
 EDGES = {

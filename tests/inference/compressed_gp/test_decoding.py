@@ -114,6 +114,13 @@ def test_noisy_program_minimises_its_objective():
     assert cost(got) <= cost(near).min() + 1e-9
 
 
+@pytest.mark.parametrize(("size", "want"), [(0.3, 1.0), (0.12, 1.0), (0.08, 0.0)])
+def test_a_label_is_taken_where_it_explains_more_than_a_tenth(size, want):
+    """|size y - 1| + .1 y falls with y where size is above .1: a larger cost would drop the label."""
+    for form in ("noisy", "auto"):
+        np.testing.assert_allclose(decoding.basis_pursuit([[1.0]], [[size]], form=form), want, atol=1e-9)
+
+
 def test_auto_takes_the_noisy_form_where_there_is_no_solution():
     A = np.eye(2)
     np.testing.assert_allclose(decoding.basis_pursuit([[0.3, 1.0], [1.4, -0.2]], A), [[0.3, 1], [1, 0]])

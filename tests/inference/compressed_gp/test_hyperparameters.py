@@ -57,6 +57,21 @@ def test_s_opt_reaches_the_gradient_optimum():
     assert np.median(best.objective - again.objective) < 1e-4
 
 
+@pytest.mark.parametrize("search", [hyper.gradient, s_opt])
+def test_a_mode_of_short_length_scale_is_found(search):
+    """Waves that are short beside a unit of the features: ln theta_1 is above 2.5, and no bound is met."""
+    z = np.linspace(-0.5, 0.5, 30)[:, None]
+    U = np.sqrt(2.0) * np.sin(12.0 * z + 0.3) + 0.1 * np.random.default_rng(0).normal(size=z.shape)
+    caches, start = k14.Caches(z), np.array([1.0, 3.0, -1.0, -1.0, -4.0])
+    fit = search(U, caches, theta=np.exp(start)[None])
+    free = minimize(lambda x: -hyper.objective_gradient(x[None], U, caches).value[0], start)
+    x = np.log(fit.theta[0])
+    assert x[1] > 2.5 and fit.converged.all()
+    assert abs(fit.objective[0] + free.fun) < 1e-3
+    np.testing.assert_allclose(x[[0, 1, 4]], free.x[[0, 1, 4]], atol=0.05)
+    assert (x > hyper.LOW + 0.1).all() and (x < hyper.HIGH - 0.1).all()
+
+
 def test_targets_in_lock_step_go_as_alone():
     U, caches = planted(targets=3)
     together = s_opt(U, caches)

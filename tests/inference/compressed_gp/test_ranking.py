@@ -48,6 +48,29 @@ def test_an_empty_row_ties_by_frequency_then_index(method):
     np.testing.assert_allclose(alone.scores, 0.5e-6 if method == "bp" else 0.5, rtol=1e-12)
 
 
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("row", [[50.0, 100.0], [-800.0, -750.0], [36.8, 40.0], [-900.0, -746.0]])
+def test_labels_are_ranked_by_correlations_beyond_the_reach_of_the_sigmoid(method, row):
+    for flip in (slice(None), slice(None, None, -1)):
+        R = np.array([row[flip]])
+        got = ranking.decode(R, np.eye(2), levels=1, frequency=[9, 9], method=method)
+        assert got.labels.tolist() == (max(row) == R).tolist()
+        assert got.scores.argmax() == R.argmax() and got.scores[0, 0] != got.scores[0, 1]
+
+
+def test_what_a_method_selects_ranks_before_any_correlation():
+    """With omp at level 1 the label of largest |a.r| / |a| is not that of the largest correlation."""
+    A = np.array([[0.01, 10.0]])
+    got = ranking.decode([[100.0]], A, levels=1, frequency=[9, 0], method="omp")
+    assert decoding.correlation([[100.0]], A).argmax() == 0
+    chosen = decoding.matching_pursuit([[100.0]], A, 1).selected
+    assert got.labels.tolist() == chosen.tolist()
+    first = np.array([[0.2, 0.7, 0.2]])
+    scores = ranking.scored([[60.0, -900.0, 90.0]], first, weight=1e-6)
+    assert np.argsort(-scores[0]).tolist() == [1, 2, 0]
+    np.testing.assert_allclose(scores, [[0.200001, 0.7, 0.200001]], atol=1e-12)
+
+
 def test_ties_are_broken_without_changing_any_order():
     next_down = np.nextafter(0.5, 0.0)
     scores = np.array([[next_down, 0.5, 0.5, 0.7, 0.5]])

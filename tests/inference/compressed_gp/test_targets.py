@@ -57,6 +57,27 @@ def test_rows_that_are_alike_have_no_target(compression: str, rows: int) -> None
     np.testing.assert_allclose(found.offset, 0.0, atol=1e-12)
 
 
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("ones", [1, 4, 6])
+@pytest.mark.parametrize("measurements", [None, 6])
+def test_any_repeated_row_has_no_target(compression: str, ones: int, measurements: int | None) -> None:
+    """The mean of equal numbers is not exactly theirs: what is left of the variance is rounding."""
+    for rows in (3, 7, 50):
+        labels = np.tile(np.arange(6) < ones, (rows, 1)).astype(np.int8)
+        inputs = prepared(labels, num_measurements=measurements)
+        found = targets_of(inputs, compression)
+        assert found.targets.shape == (rows, 0)
+        # The mean of bpca is shrunk by its prior.
+        np.testing.assert_allclose(found.offset, inputs["row_mean"], rtol=1e-2, atol=1e-3)
+
+
+def test_measurements_that_vary_little_or_not_are_told_apart() -> None:
+    R = 1e3 / 3 + np.array([[0.0, 0.0, 1.0], [0.0, 1e-3, -1.0], [0.0, -1e-3, 0.0]])
+    R[:, 0] = 0.1
+    found = targets_of({"compressed": R}, "none")
+    np.testing.assert_allclose(found.weights, R.var(axis=0)[1:])
+
+
 def test_another_compression_is_refused(labels: Array) -> None:
     with pytest.raises(ValueError, match="compression must be one of bpca, ppca, none, got 'pca'"):
         targets_of(prepared(labels), "pca")
