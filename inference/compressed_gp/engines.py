@@ -25,15 +25,12 @@ from labelzoo.models.spec import ModelSpec
 
 Array = Any
 
-<<<<<<< HEAD
 TARGETS_AT_ONCE = 4
 """Between two steps of the progress bar."""
-=======
 NO_TARGET = (
     "no target: the compressed labels are alike, or the compression takes them for noise, as bpca does with "
     "a single measurement (compression='none' keeps whatever varies)"
 )
->>>>>>> fixb
 
 
 def draw_of(theta: Array) -> dict[str, Array]:
