@@ -89,13 +89,13 @@ def predict(draw: Mapping[str, Any], X_new: Array, constants: Constants) -> Arra
     R = compressed_of(means, constants)
     shape = jax.ShapeDtypeStruct((len(R), np.shape(constants["projection"])[1]), means.dtype)
     # The pursuit is compiled, and no callback may run what is compiled: it stays outside.
-    found = (R, _pursued(R, constants)) if method == "omp" else (R,)
+    selected = _pursued(R, constants) if method == "omp" else jnp.zeros((len(R), 0), bool)
 
-    def finish(*rows: Array) -> Array:
-        scores = _pursuit_scores(*rows, constants) if method == "omp" else _ranked(*rows, constants)
+    def finish(rows: Array, chosen: Array) -> Array:
+        scores = _pursuit_scores(rows, chosen, constants) if method == "omp" else _ranked(rows, constants)
         return squeezed(scores, method)
 
-    return jax.pure_callback(finish, shape, *found, vmap_method="sequential")
+    return jax.pure_callback(finish, shape, R, selected, vmap_method="sequential")
 
 
 def _means(logs: Logs, X_new: Array, constants: Constants) -> Array:

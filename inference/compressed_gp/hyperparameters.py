@@ -37,6 +37,8 @@ TOLERANCE = 1e-12
 """Of `gradient`: an ascent ends where a step gains less than this share of the objective."""
 LBFGS = {"maxiter": 200, "ftol": TOLERANCE, "gtol": 1e-6}
 """Options of L-BFGS-B."""
+LINE_SEARCH, AT_REST = 2, 1e-3
+"""SciPy's word for a line search that found nothing; the slope, nats, below which that is no failure."""
 NO_FACTOR = 1e30
 """Stands for infinity in the line search."""
 
@@ -153,7 +155,11 @@ def gradient(targets: Any, caches: Caches, *, theta: Any = None, tolerance: Any 
 
 
 def fit_of(found: Any) -> Fit:
-    """Return what SciPy found for each target, the negative objective minimised."""
+    """Return what SciPy found for each target, the negative objective minimised.
+
+    Where rounding leaves the line search no better point (status 2) the slope decides: at rest it is below
+    `AT_REST` away from the bounds.
+    """
     x = np.array([one.x for one in found]).reshape(-1, 5)
     value = np.array([-float(one.fun) for one in found])
     failed = value <= -NO_FACTOR
@@ -161,8 +167,13 @@ def fit_of(found: Any) -> Fit:
         np.exp(x),
         np.where(failed, -np.inf, value),
         np.array([one.nfev for one in found], int),
-        np.array([one.success for one in found], bool) & ~failed,
+        np.array([one.success or _rests(one) for one in found], bool) & ~failed,
     )
+
+
+def _rests(one: Any) -> bool:
+    inner = (one.x > LOW) & (one.x < HIGH)
+    return one.status == LINE_SEARCH and float(np.abs(one.jac[inner]).max(initial=0.0)) < AT_REST
 
 
 def _climb(start: Array, u: Array, caches: Caches, tolerance: float) -> Any:

@@ -206,7 +206,7 @@ def test_a_study_runs_by_the_law_and_skips_learners_without(tmp_path: Path) -> N
         "learner": "compressed_gp",
         "engine": "s_opt",
         "seeds": (0,),
-        "settings": {"budget": 30, **TARGETS_KEPT},
+        "settings": {"max_evaluations": 30, **TARGETS_KEPT},
     }
     plan = small_plan(DATA, acquire=("weighted_entropy", "random"), rounds=1, **words)
     rows = whole_study(plan, DATA, tmp_path / "a.db")
