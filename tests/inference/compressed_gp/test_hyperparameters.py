@@ -66,7 +66,8 @@ def test_a_mode_of_short_length_scale_is_found(search):
     fit = search(U, caches, theta=np.exp(start)[None])
     free = minimize(lambda x: -hyper.objective_gradient(x[None], U, caches).value[0], start)
     x = np.log(fit.theta[0])
-    assert x[1] > 2.5 and abs(fit.objective[0] + free.fun) < 1e-3
+    assert x[1] > 2.5 and fit.converged.all()
+    assert abs(fit.objective[0] + free.fun) < 1e-3
     np.testing.assert_allclose(x[[0, 1, 4]], free.x[[0, 1, 4]], atol=0.05)
     assert (x > hyper.LOW + 0.1).all() and (x < hyper.HIGH - 0.1).all()
 
