@@ -1,5 +1,6 @@
 """The front that reads a DataTree: checks group, variable, dims, labels and features, and answers by name."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from labelzoo.acquisition.front_checks import (
     check_size,
     check_tree,
 )
-from labelzoo.acquisition.problem import Acquisition, Problem
+from labelzoo.acquisition.problem import LAWS, Acquisition, Problem
 from labelzoo.acquisition.problem_checks import check_seed
 from labelzoo.acquisition.selectors import PoolExhausted
 
@@ -178,21 +179,12 @@ def ask(
             f"acquisition {acquire!r} reads a kernel, whose length is chosen from labelled rows, and the "
             "pool has none: give labelled= (--labelled FILE), the rows that the posterior was fitted on"
         )
-    if "label_law" in entry.needs and not problem.has("label_law"):
-        raise ValueError(
-            f"acquisition {acquire!r} reads the Gaussian law of a row's labels, and model "
-            f"{tree.attrs['model']!r} has none; sparse_bayes has one"
-        )
-    if "mixture_law" in entry.needs and not problem.has("mixture_law"):
-        raise ValueError(
-            f"acquisition {acquire!r} reads the mixture law of a row's labels, and model "
-            f"{tree.attrs['model']!r} has none; gp_bernoulli_mixture has one"
-        )
-    if "target_law" in entry.needs and not problem.has("target_law"):
-        raise ValueError(
-            f"acquisition {acquire!r} reads the law of compressed targets, and model "
-            f"{tree.attrs['model']!r} has none; compressed_gp has one"
-        )
+    for field, (words, model) in LAWS.items():
+        if field in entry.needs and not problem.has(field):
+            raise ValueError(
+                f"acquisition {acquire!r} reads the {words}, and model {tree.attrs['model']!r} has none; "
+                f"{model} has one"
+            )
     ids = [pool.example_names[i] for i in candidates]
     return answer(entry, problem, batch, ids, list(pool.label_names))
 
@@ -215,8 +207,8 @@ def _problem(
     seed: int,
 ) -> Problem:
     """Return the problem, with draws and kernel made when they are first asked for."""
+    from labelzoo.inference import predict
     from labelzoo.inference.label_gp.evidence import choose_hyperparameters
-    from labelzoo.inference.predict import label_law, label_prob, mean_prob, mixture_law, target_law
     from labelzoo.models.gp_kernel import feature_map
     from labelzoo.models.label_gp import SETTINGS
 
@@ -236,13 +228,16 @@ def _problem(
         if "draws" not in made:
             refuse_points(tree)
             both = X if T is None else _stacked(X, T)
-            made["draws"] = _samples(label_prob(tree, both, num_draws=NUM_DRAWS).transpose(*DIMS))
+            made["draws"] = _samples(predict.label_prob(tree, both, num_draws=NUM_DRAWS).transpose(*DIMS))
         return made["draws"]
 
     def kernel() -> Any:
         filled = np.nan_to_num(table)
         return choose_hyperparameters(plain, Z, filled, ~np.isnan(table), SETTINGS).kernel
 
+    laws: dict[str, Any] = {
+        name: partial(getattr(predict, name), tree, X) for name in LAWS if has_law(tree, name)
+    }
     return Problem(
         X_pool=features.mapped(X),
         X_labelled=Z,
@@ -251,11 +246,9 @@ def _problem(
         weights=weights,
         probs=lambda: draws()[:, : X.shape[0]],
         target_probs=None if T is None else lambda: draws()[:, X.shape[0] :],
-        mean_probs=lambda: _checked(mean_prob(tree, X), pool, candidates),
+        mean_probs=lambda: _checked(predict.mean_prob(tree, X), pool, candidates),
         kernel=kernel if len(at) else None,
-        label_law=(lambda: label_law(tree, X)) if has_law(tree, "label_law") else None,
-        mixture_law=(lambda: mixture_law(tree, X)) if has_law(tree, "mixture_law") else None,
-        target_law=(lambda: target_law(tree, X)) if has_law(tree, "target_law") else None,
+        **laws,
         asked=asked[candidates],
         seed=seed,
     )

@@ -112,7 +112,7 @@ class Problem:
                 return int(self.get(name).shape[0])
         if self.has("probs"):
             return int(self.get("probs").shape[1])
-        for name in ("label_law", "mixture_law", "target_law"):
+        for name in LAWS:
             if self.has(name):
                 return int(self.get(name).shape[0])
         return None
@@ -151,6 +151,14 @@ NEEDS: Mapping[str, str] = {
     "costs": "costs of rows or labels",
 }
 """What each field of a `Problem` is, for messages."""
+
+
+LAWS: Mapping[str, tuple[str, str]] = {
+    "label_law": ("Gaussian law of a row's labels", "sparse_bayes"),
+    "mixture_law": ("mixture law of a row's labels", "gp_bernoulli_mixture"),
+    "target_law": ("law of compressed targets", "compressed_gp"),
+}
+"""Fields of a `Problem` that only some models know: what each is, and a model that has it."""
 
 
 class Choice(NamedTuple):

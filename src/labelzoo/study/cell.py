@@ -2,15 +2,15 @@
 
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from labelzoo.acquisition.catalogue import find
-from labelzoo.acquisition.problem import Choice, Problem
+from labelzoo.acquisition.problem import LAWS, Choice, Problem
 from labelzoo.data import LabelData
 from labelzoo.data.splits import AbsentLabelsWarning, split_rows
 from labelzoo.models.gp_kernel import GPKernel
@@ -307,9 +307,7 @@ def make_problem(
         "target_probs": lambda: draws()[1],
         "mean_probs": lambda: learner().mean(setting.data.X[pool]),
         "kernel": kernel,
-        "label_law": lambda: label_law(setting, learner(), pool),
-        "mixture_law": lambda: mixture_law(setting, learner(), pool),
-        "target_law": lambda: target_law(setting, learner(), pool),
+        **{name: partial(law_of, setting, learner, name, pool) for name in LAWS},
     }
     if targets is None:
         later.pop("target_probs")
@@ -324,34 +322,15 @@ def make_problem(
     )
 
 
-def label_law(setting: Setting, learner: Fitted, pool: Array) -> Any:
-    """Return the Gaussian law of the pool rows' labels, or say that the learner has none."""
-    if learner.label_law is None:
+def law_of(setting: Setting, learner: Callable[[], Fitted], name: str, pool: Array) -> Any:
+    """Return a law of the pool rows (a name of `LAWS`), or say that the learner has none."""
+    law, (words, model) = getattr(learner(), name), LAWS[name]
+    if law is None:
         raise NotRun(
-            f"{setting.acquire} needs the Gaussian law of a row's labels, and learner {setting.plan.learner} "
-            "has none (sparse_bayes has one)"
+            f"{setting.acquire} needs the {words}, and learner {setting.plan.learner} has none "
+            f"({model} has one)"
         )
-    return learner.label_law(setting.data.X[pool])
-
-
-def mixture_law(setting: Setting, learner: Fitted, pool: Array) -> Any:
-    """Return the mixture law of the pool rows' labels, or say that the learner has none."""
-    if learner.mixture_law is None:
-        raise NotRun(
-            f"{setting.acquire} needs the mixture law of a row's labels, and learner {setting.plan.learner} "
-            "has none (gp_bernoulli_mixture has one)"
-        )
-    return learner.mixture_law(setting.data.X[pool])
-
-
-def target_law(setting: Setting, learner: Fitted, pool: Array) -> Any:
-    """Return the law of the pool rows' compressed targets, or say that the learner has none."""
-    if learner.target_law is None:
-        raise NotRun(
-            f"{setting.acquire} needs the law of compressed targets, and learner {setting.plan.learner} has "
-            "none (compressed_gp has one)"
-        )
-    return learner.target_law(setting.data.X[pool])
+    return law(setting.data.X[pool])
 
 
 def joint_draws(

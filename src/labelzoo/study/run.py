@@ -18,12 +18,6 @@ PROVIDED = frozenset(
     + ["asked", "seed"]
 )
 """Fields of a `Problem` that a study knows."""
-LAWS = {
-    "label_law": ("Gaussian law of a row's labels", "sparse_bayes"),
-    "mixture_law": ("mixture law of a row's labels", "gp_bernoulli_mixture"),
-    "target_law": ("law of compressed targets", "compressed_gp"),
-}
-"""Fields of a `Problem` that only some learners know, and one that does."""
 
 
 def versions() -> dict[str, str]:
@@ -91,6 +85,7 @@ def missing_cells(plan: Plan, data: LabelData, out: Path) -> list[tuple[str, int
 def check_plan(plan: Plan, data: LabelData) -> None:
     """Refuse a plan that could not run, before anything is written."""
     from labelzoo.acquisition.catalogue import find_all
+    from labelzoo.acquisition.problem import LAWS
     from labelzoo.inference.fit import find_engine
     from labelzoo.models import registry
     from labelzoo.study.cell import ORACLE, Setting
