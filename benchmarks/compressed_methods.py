@@ -31,6 +31,7 @@ from labelzoo.acquisition.catalogue import find
 from labelzoo.acquisition.mutual_information_greedy import greedy_mutual_information
 from labelzoo.acquisition.problem import Problem
 from labelzoo.data import LabelData
+from labelzoo.data.metrics import log_score
 from labelzoo.inference.bpca.canonical import Canonical
 from labelzoo.inference.compressed_gp import kernel14
 from labelzoo.inference.compressed_gp.hyperparameters import gradient
@@ -46,6 +47,8 @@ Array = Any
 
 TOLERANCE = 1e-7
 PERIOD = 25
+PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0)
+"""C of logistic regression that are tried."""
 RATIOS = np.exp(np.arange(-12.0, 8.0, 0.5))
 """Signal over noise of the Bayesian ridge regression: a grid, the noise in closed form."""
 
@@ -318,15 +321,35 @@ def by_bml_cs(p: Prepared, rows: Array, seed: int, fitted: Targets) -> Answer:
 
 def by_logistic(p: Prepared, rows: Array, seed: int, fitted: Targets, C: float = 10.0) -> Answer:
     """Return one-vs-rest logistic regression; labels without a positive get the smoothed frequency."""
-    X, X_new, Y = (
-        sparse.csr_array(M) if (M == 0).mean() > 0.8 else M for M in (p.X[rows], p.X[p.test], fitted.Y)
-    )
-    Y = fitted.Y
-    scores = np.tile((Y.sum(axis=0) + 0.5) / (len(Y) + 1), (len(p.test), 1))
-    for label in np.flatnonzero((Y.any(axis=0)) & ~Y.all(axis=0)):
+    few = (p.X == 0).mean() > 0.8
+    X, X_new = (sparse.csr_array(M) if few else M for M in (p.X[rows], p.X[p.test]))
+    scores = logistic_probs(X, fitted.Y, X_new, C)
+    return Answer(scores, top_labels(scores, training_level(fitted.Y)))
+
+
+def logistic_probs(X: Array, Y: Array, X_new: Array, C: float) -> Array:
+    """Return one logistic regression a label at the new rows: (new, labels)."""
+    probs = np.tile((Y.sum(axis=0) + 0.5) / (len(Y) + 1), (X_new.shape[0], 1))
+    for label in np.flatnonzero(Y.any(axis=0) & ~Y.all(axis=0)):
         model = LogisticRegression(C=C, max_iter=500).fit(X, Y[:, label])
-        scores[:, label] = model.predict_proba(X_new)[:, 1]
-    return Answer(scores, top_labels(scores, training_level(Y)))
+        probs[:, label] = model.predict_proba(X_new)[:, 1]
+    return probs
+
+
+def tuned_penalty(p: Prepared, rows: Array, seed: int) -> float:
+    """Return the C, of `PENALTIES`, of best log score over three folds of the rows."""
+    X, Y = sparse.csr_array(p.X[rows]), p.Y[rows].toarray().astype(float)
+    fold = np.random.default_rng([98, seed]).permutation(len(rows)) % 3
+    scores = []
+    for C in PENALTIES:
+        held = [(fold == k, logistic_probs(X[fold != k], Y[fold != k], X[fold == k], C)) for k in range(3)]
+        scores.append(
+            sum(
+                log_score(sparse.csr_array(Y[at]), np.clip(q, 1e-3, 1 - 1e-3), None).value * at.sum()
+                for at, q in held
+            )
+        )
+    return PENALTIES[int(np.argmax(scores))]
 
 
 OTHERS = {

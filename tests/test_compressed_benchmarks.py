@@ -102,6 +102,17 @@ def test_choosers_take_distinct_pool_rows_and_predictors_answer(made: Prepared) 
         assert races.measured(made, answer)["precision"] > 0.3, name
 
 
+def test_the_penalty_is_that_of_the_best_held_out_score(
+    made: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A penalty so strong that all rows get about even odds loses to one that lets the features speak."""
+    monkeypatch.setattr(methods, "PENALTIES", (1e-6, 10.0))
+    assert methods.tuned_penalty(made, made.pool, 0) == 10.0
+    noise = made._replace(X=np.random.default_rng(4).standard_normal(made.X.shape))
+    monkeypatch.setattr(methods, "PENALTIES", (1e-3, 1e4))
+    assert methods.tuned_penalty(noise, made.pool, 0) == 1e-3
+
+
 def test_sweeps_run(made: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = sweeps.learned_rows(made, 0, 40)
     assert set(sweeps.levels(made, 0, rows)) >= {"bpca, omp, mean", "none, regression, item"}
