@@ -16,6 +16,7 @@ MODULES = (
     "labelzoo.acquisition.label_selection",
     "labelzoo.acquisition.label_covariance",
     "labelzoo.acquisition.weighted_entropy",
+    "labelzoo.acquisition.max_probability",
     "labelzoo.acquisition.information",
     "labelzoo.acquisition.batch_bald",
     "labelzoo.acquisition.diversity",

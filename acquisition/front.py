@@ -190,7 +190,7 @@ def ask(
 
 
 def has_law(tree: xr.DataTree, name: str) -> bool:
-    """Say whether the posterior's model has a ``label_law``, ``mixture_law`` or ``target_law``."""
+    """Say whether the posterior's model has the law of that name, one of `LAWS`."""
     from labelzoo.models import registry
 
     return getattr(registry.get(str(tree.attrs["model"])).spec, name) is not None

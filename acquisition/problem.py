@@ -53,6 +53,8 @@ class Problem:
         Mixture law of each pool row's labels, `labelzoo.acquisition.mixture_law`.
     target_law : TargetLaw
         Law of each pool row's compressed targets, `labelzoo.acquisition.target_law`.
+    class_similarity : ClassSimilarity
+        Similarities of each pool row to the classes, `labelzoo.acquisition.class_similarity`.
     costs : (pool,) or (labels,) or (pool, labels)
         What it costs to ask a row (row queries) or a label; scores are then taken per unit of cost, where the
         function chooses by its score alone.
@@ -75,6 +77,7 @@ class Problem:
     label_law: Any = None
     mixture_law: Any = None
     target_law: Any = None
+    class_similarity: Any = None
     costs: Any = None
     seed: Any = 0
     _made: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -148,6 +151,8 @@ NEEDS: Mapping[str, str] = {
     "one)",
     "target_law": "the law of each pool row's compressed targets (a TargetLaw; models with a target_law have "
     "one)",
+    "class_similarity": "the similarities of each pool row to the classes (a ClassSimilarity; models with a "
+    "class_similarity have one)",
     "costs": "costs of rows or labels",
 }
 """What each field of a `Problem` is, for messages."""
@@ -157,6 +162,7 @@ LAWS: Mapping[str, tuple[str, str]] = {
     "label_law": ("Gaussian law of a row's labels", "sparse_bayes"),
     "mixture_law": ("mixture law of a row's labels", "gp_bernoulli_mixture"),
     "target_law": ("law of compressed targets", "compressed_gp"),
+    "class_similarity": ("similarities to the classes", "kernel_neighbors"),
 }
 """Fields of a `Problem` that only some models know: what each is, and a model that has it."""
 

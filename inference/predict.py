@@ -269,6 +269,22 @@ def target_law(tree: xr.DataTree, data: Any) -> Any:
     return spec.target_law(point_draws(tree), features_of(tree, data), constants_of(tree))
 
 
+def class_similarity(tree: xr.DataTree, data: Any) -> Any:
+    """Return the similarities of new rows to the classes.
+
+    A `labelzoo.acquisition.class_similarity.ClassSimilarity`.
+
+    Raises
+    ------
+    ValueError
+        If the model has none, or the features are not those of the posterior.
+    """
+    spec = registry.get(str(tree.attrs["model"])).spec
+    if spec.class_similarity is None:
+        raise ValueError(f"model {spec.name!r} has no similarities to classes (ModelSpec.class_similarity)")
+    return spec.class_similarity(point_draws(tree), features_of(tree, data), constants_of(tree))
+
+
 class _Constants:
     """What a prediction program is compiled for, compared by content."""
 

@@ -91,8 +91,8 @@ def prepare(
     }
 
 
-def complete_rows(data: Any, *, drop: bool) -> Array:
-    """Return the rows of which every label is observed: int (graph,).
+def complete_rows(data: Any, *, drop: bool, model: str = "bpca") -> Array:
+    """Return the rows of which every label is observed: int (graph,); `model` is for messages.
 
     Raises
     ------
@@ -105,21 +105,21 @@ def complete_rows(data: Any, *, drop: bool) -> Array:
         whole = data.num_labels if data.missing.cells_are == "observed" else 0
         partial = (counts > 0) & (counts != whole) & ~unlabelled
     if partial.any() and not drop:
-        raise ValueError(_partial_words(data, np.flatnonzero(partial)))
+        raise ValueError(_partial_words(data, np.flatnonzero(partial), model))
     rows = np.flatnonzero(~unlabelled & ~partial)
     if not len(rows):
         raise ValueError(
-            f"data: bpca needs at least one row of which every label is observed; of {data.num_rows} rows "
+            f"data: {model} needs at least one row of which every label is observed; of {data.num_rows} rows "
             f"{int(unlabelled.sum())} have none and {int(partial.sum())} some"
         )
     return rows
 
 
-def _partial_words(data: Any, rows: Array) -> str:
+def _partial_words(data: Any, rows: Array, model: str) -> str:
     first = int(rows[0])
     label = int(np.flatnonzero(~data.observed_mask([first])[0])[0])
     return (
-        f"data: bpca compresses whole rows of labels, but {len(rows)} of {data.num_rows} rows are observed "
+        f"data: {model} reads whole rows of labels, but {len(rows)} of {data.num_rows} rows are observed "
         f"in part, the first being {data.example_names[first]!r}, which lacks {data.label_names[label]!r}: "
         "take them out, or set drop_incomplete=True to leave them out of the fit"
     )

@@ -18,6 +18,7 @@ BUILT_IN = (
     "gp_bernoulli_mixture",
     "bpca",
     "compressed_gp",
+    "kernel_neighbors",
 )
 """Models of the package; each is registered by importing ``labelzoo.inference.<name>``."""
 

@@ -33,6 +33,7 @@ ALLOWED_DIMS = frozenset(
         "graph",
         "graph_bis",
         "basis",
+        "problem",
     ]
 )
 """Names of event axes. ``label`` is not among them: a dim of that name breaks ``arviz.summary``."""
@@ -195,6 +196,11 @@ class ModelSpec:
         ``target_law(draws, X_new, constants) -> TargetLaw`` of `labelzoo.acquisition.target_law`: the
         Gaussian law of each new row's compressed targets, where the model has one; acquisition of rows by
         weighted entropy reads it. Arguments as in `predict_draws`.
+    class_similarity : callable or None
+        ``class_similarity(draws, X_new, constants) -> ClassSimilarity`` of
+        `labelzoo.acquisition.class_similarity`: the similarities of each new row to the classes, where the
+        model has them; acquisition of rows by their largest class probability reads them. Arguments as in
+        `predict_draws`.
     tiny, default : mapping
         Sizes for checks and for examples, and settings where these need others than the defaults.
     small_settings : mapping
@@ -231,6 +237,7 @@ class ModelSpec:
     label_law: Callable[..., Any] | None = None
     mixture_law: Callable[..., Any] | None = None
     target_law: Callable[..., Any] | None = None
+    class_similarity: Callable[..., Any] | None = None
     tiny: Mapping[str, Any] = field(default_factory=dict)
     default: Mapping[str, Any] = field(default_factory=dict)
     small_settings: Mapping[str, Any] = field(default_factory=dict)

@@ -84,6 +84,7 @@ def read_problem(
     gamma: Any = None,
     positive_total: Any = True,
     jitter: Any = None,
+    names: Any = None,
 ) -> Problem:
     """Return the checked problem.
 
@@ -104,6 +105,8 @@ def read_problem(
         Whether no row's total similarity may be negative.
     jitter : float or None
         Share of the mean diagonal added to K0; the least that makes K0 regular by default.
+    names : sequence of str (row,) or None
+        Of the rows, for messages; their numbers by default.
 
     Raises
     ------
@@ -124,19 +127,27 @@ def read_problem(
     alpha, beta = read_shares(alpha, beta, number)
     price = _read_gamma(gamma)
     if price is None and number > 1:
-        refuse_conflicts(kernel, codes, seen)
+        refuse_conflicts(kernel, codes, seen, names)
     scale = float(np.trace(kernel)) / len(kernel)
     added = regular_jitter(kernel) if jitter is None else _read_jitter(jitter)
     if added:
         kernel = kernel + added * scale * np.eye(len(kernel))
-    kv = class_means(kernel, codes, counts)
-    a = np.bincount(codes, kv[np.arange(len(codes)), codes], number) / counts
-    _warn_of_totals(kv)
     upper = np.inf if price is None else price / scale
-    spread = np.maximum(a * np.diag(kernel)[:, None] - kv**2, 0.0)
-    return Problem(
-        kernel, codes, seen, counts, kv, a, spread, alpha, beta, upper, bool(positive_total), added * scale
-    )
+    found = of_checked(kernel, codes, alpha, beta, upper, bool(positive_total))
+    _warn_of_totals(found.kv)
+    return found._replace(classes=seen, jitter=added * scale)
+
+
+def of_checked(
+    K0: Array, codes: Array, alpha: float, beta: float, upper: float, positive_total: bool
+) -> Problem:
+    """Return the problem of a regular kernel, classes being 0, 1, ...; nothing is checked or added."""
+    counts = np.bincount(codes)
+    kv = class_means(K0, codes, counts)
+    a = np.bincount(codes, kv[np.arange(len(codes)), codes], len(counts)) / counts
+    spread = np.maximum(a * np.diag(K0)[:, None] - kv**2, 0.0)
+    numbers = (alpha, beta, upper, positive_total, 0.0)
+    return Problem(K0, codes, np.arange(len(counts)), counts, kv, a, spread, *numbers)
 
 
 def read_kernel(K0: Any) -> Array:
@@ -198,7 +209,7 @@ def read_shares(alpha: Any, beta: Any, number: int) -> tuple[float, float]:
     return first, second
 
 
-def refuse_conflicts(kernel: Array, codes: Array, classes: Array) -> None:
+def refuse_conflicts(kernel: Array, codes: Array, classes: Array, names: Any = None) -> None:
     """Refuse rows that K0 cannot tell apart and whose classes differ; ValueError naming the first two."""
     diagonal = np.diag(kernel)
     least = SAME * diagonal.mean()
@@ -208,8 +219,9 @@ def refuse_conflicts(kernel: Array, codes: Array, classes: Array) -> None:
         pairs = np.argwhere(near & (codes[rows, None] != codes))
         if pairs.size:
             i, j = int(pairs[0, 0]) + at, int(pairs[0, 1])
+            first, second = (row if names is None else repr(names[row]) for row in (i, j))
             raise ValueError(
-                f"rows {i} and {j} are alike in K0 and of classes {classes[codes[i]]!s} and "
+                f"rows {first} and {second} are alike in K0 and of classes {classes[codes[i]]!s} and "
                 f"{classes[codes[j]]!s}: hard constraints would take all similarity from them; set gamma"
             )
 

@@ -1,6 +1,7 @@
 """What a study fits in each round: a model of the zoo, through the quickest way to its predictions."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,8 @@ class Fitted(NamedTuple):
         ``mixture_law(X) -> MixtureLaw``, the mixture law of each row's labels, likewise.
     target_law : callable or None
         ``target_law(X) -> TargetLaw``, the law of each row's compressed targets, likewise.
+    class_similarity : callable or None
+        ``class_similarity(X) -> ClassSimilarity``, each row's similarities to the classes, likewise.
     """
 
     mean: Callable[[Any], Array]
@@ -34,6 +37,7 @@ class Fitted(NamedTuple):
     label_law: Callable[[Any], Any] | None = None
     mixture_law: Callable[[Any], Any] | None = None
     target_law: Callable[[Any], Any] | None = None
+    class_similarity: Callable[[Any], Any] | None = None
 
 
 def fit_learner(
@@ -66,23 +70,24 @@ def _fit_gp(settings: dict[str, Any], labelled: LabelData, features: GPKernel) -
 
 
 def _fit_model(model: str, engine: str, settings: dict[str, Any], labelled: LabelData, seed: int) -> Fitted:
+    from labelzoo.inference import predict
     from labelzoo.inference.fit import fit
-    from labelzoo.inference.predict import label_law, label_prob, mean_prob, mixture_law, target_law
     from labelzoo.models import registry
 
     tree = fit(model, labelled, engine, seed=seed, **settings)
 
     def draws(X: Any, count: int, seed: int) -> Array:
-        array = label_prob(tree, X, num_draws=count).values
+        array = predict.label_prob(tree, X, num_draws=count).values
         return array.reshape(-1, *array.shape[2:])
 
     spec = registry.get(model).spec
     return Fitted(
-        lambda X: mean_prob(tree, X),
+        lambda X: predict.mean_prob(tree, X),
         None if tree.attrs["kind"] == "point" else draws,
-        None if spec.label_law is None else lambda X: label_law(tree, X),
-        None if spec.mixture_law is None else lambda X: mixture_law(tree, X),
-        None if spec.target_law is None else lambda X: target_law(tree, X),
+        *(
+            None if getattr(spec, name) is None else partial(getattr(predict, name), tree)
+            for name in Fitted._fields[2:]
+        ),
     )
 
 

@@ -1,0 +1,132 @@
+"""Where both engines must come to rest: the Lagrangian of the program, by autodiff.
+
+Minus twice the log density of the kernels, with the multipliers on the constraints, is
+
+    sum_l Dld(K^l | K0) + sum lam g,   0 <= lam <= price,
+
+stationary in the kernels at the mode, and in the multipliers where those inside the bounds have g = 0. The
+kernels are formed from the multipliers that an engine returns, their divergence and the constraints are the
+program's own.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.handlers as handlers
+
+from labelzoo.inference.checks.stationarity import StationarityCase
+from labelzoo.inference.kernel_neighbors.bregman import bregman
+from labelzoo.inference.kernel_neighbors.dual import dual
+from labelzoo.inference.kernel_neighbors.engines import problems_of
+from labelzoo.inference.kernel_neighbors.multipliers import Fit
+from labelzoo.models.kernel_neighbors import class_means, of_problems, violations, wishart
+
+Array = Any
+Inputs = Mapping[str, Any]
+Change = Callable[[Array, Array, Fit], tuple[Array, Array]]
+
+TOLERANCE = 1e-14
+MAX_SWEEPS = 20000
+
+
+def objective(params: Mapping[str, Array], inputs: Inputs) -> Array:
+    """Return log density of the kernels less half of sum lam g, nats; nothing is taken from the engines.
+
+    Parameters
+    ----------
+    params : mapping
+        ``factor`` (class, graph, graph), K = factor factor'; ``angle`` (problem, graph, column), with
+        lam = price sin^2 angle, or angle^2 where the price is infinite.
+    """
+    factor, angle = params["factor"], params["angle"]
+    kernels = factor @ factor.mT
+    free = {**inputs, "price": 0.0}
+    seeded = handlers.seed(wishart, jax.random.key(0))
+    trace = handlers.trace(handlers.substitute(seeded, {"kernels": kernels})).get_trace(**free)
+    site = trace["kernels"]
+    codes = jnp.asarray(inputs["codes"])
+    means = class_means(codes, inputs["num_classes"])
+    s = of_problems(jnp.einsum("lij,lj->li", kernels, means), codes)
+    g = violations(s, codes, inputs["alpha"], inputs["beta"], inputs["positive_total"])
+    price = float(inputs["price"])
+    lam = price * jnp.sin(angle) ** 2 if np.isfinite(price) else angle**2
+    return site["fn"].log_prob(kernels).sum() - 0.5 * (lam * g).sum()
+
+
+def formed(K0: Array, V: Array, W: Array) -> Array:
+    """Return (K0^-1 + w v' + v w')^-1 of every class, formed: (class, row, row)."""
+    inverse = np.linalg.inv(K0)
+    cross = np.einsum("li,lj->lij", W, V)
+    return np.linalg.inv(inverse + cross + np.swapaxes(cross, 1, 2))
+
+
+def fixed_point(
+    inputs: Inputs, solve: Callable[..., Fit], change: Change = lambda V, W, fit: (V, W)
+) -> dict[str, Array]:
+    """Return the kernels and multipliers that a solver ends with, or changed ones."""
+    factors, angles, price = [], [], float(inputs["price"])
+    for problem in problems_of(inputs):
+        fit = solve(problem)
+        V = np.asarray(class_means(problem.y[None], len(problem.classes)))
+        changed = change(V, fit.W.T, fit)
+        factors.append(np.linalg.cholesky(formed(problem.K0, *changed)))
+        share = np.clip(fit.lam / price, 0.0, 1.0)
+        angles.append(np.arcsin(np.sqrt(share)) if np.isfinite(price) else np.sqrt(fit.lam))
+    return {"factor": jnp.asarray(np.concatenate(factors)), "angle": jnp.asarray(np.stack(angles))}
+
+
+def _plain_indicator(V: Array, W: Array, fit: Fit) -> tuple[Array, Array]:
+    """v as in our copy of the paper: 1 for the rows of the class, not 1 / n_l."""
+    return (V > 0).astype(float), W
+
+
+def _half_forgotten(V: Array, W: Array, fit: Fit) -> tuple[Array, Array]:
+    return V, 0.5 * W
+
+
+def _rows_shifted(V: Array, W: Array, fit: Fit) -> tuple[Array, Array]:
+    return V, np.roll(W, 1, axis=1)
+
+
+def _prior(V: Array, W: Array, fit: Fit) -> tuple[Array, Array]:
+    return V, 0.0 * W
+
+
+def _alpha_for_beta(V: Array, W: Array, fit: Fit) -> tuple[Array, Array]:
+    """Own weights exchanged: t_iy with 1 / beta, t_ic with 1 / alpha."""
+    p = fit.problem
+    rows = np.arange(len(p.y))
+    lam = fit.lam[:, : len(p.classes)]
+    sig = 2.0 * fit.lam[rows, p.y] - fit.lam.sum(axis=1)
+    t = lam / p.alpha
+    t[rows, p.y] *= -p.alpha / p.beta
+    return V, 0.5 * (t + sig[:, None]).T
+
+
+WRONG = (
+    ("v is 1 for the rows of a class, not 1 / n_l (as printed)", _plain_indicator),
+    ("half of the multipliers' weight forgotten", _half_forgotten),
+    ("weights of the neighbouring row", _rows_shifted),
+    ("the prior returned", _prior),
+    ("alpha and beta exchanged", _alpha_for_beta),
+)
+
+SOLVERS: dict[str, Callable[..., Fit]] = {
+    "bregman": partial(bregman, tolerance=TOLERANCE, max_sweeps=MAX_SWEEPS),
+    "dual": partial(dual, tolerance=TOLERANCE),
+}
+
+CASES = tuple(
+    StationarityCase(
+        name="log density of the class kernels under the constraints",
+        engine=name,
+        fixed_point=partial(fixed_point, solve=solve),
+        objective=objective,
+        mutants=tuple((words, partial(fixed_point, solve=solve, change=wrong)) for words, wrong in WRONG),
+    )
+    for name, solve in SOLVERS.items()
+)
