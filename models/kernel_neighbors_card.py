@@ -123,8 +123,8 @@ def _kernel(X: Any, settings: Mapping[str, Any]) -> tuple[GPKernel, Array]:
         empty = np.flatnonzero(~mapped.any(axis=1))
         if len(empty):
             raise ValueError(
-                f"X: labelled row {empty[0]} has no feature that the cosine kernel sees: leave it out, or set "
-                "kernel='rbf'"
+                f"X: labelled row {empty[0]} has no feature that the cosine kernel sees: leave it out, or "
+                "set kernel='rbf'"
             )
         return kernel, mapped
     length2 = real(settings["length_factor"]) * median_squared_distance(mapped)
@@ -241,8 +241,9 @@ def constants(inputs: Inputs) -> dict[str, Any]:
 def functionals(draw: Mapping[str, Any], inputs: Inputs) -> dict[str, Array]:
     """Return what the program tells of its training rows.
 
-    ``similarity``, at most `MAX_FUNCTIONALS` of s_l(i), evenly spaced; ``own_share``, as many of the shares of
-    a row's own class, negative similarities as 0; ``total`` (problem,), the mean total similarity of a row.
+    ``similarity``, at most `MAX_FUNCTIONALS` of s_l(i), evenly spaced; ``own_share``, as many of the shares
+    of a row's own class, negative similarities as 0; ``total`` (problem,), the mean total similarity of a
+    row.
     Without problems there is one constant, ``num_problems``.
     """
     codes = jnp.asarray(inputs["codes"])
@@ -288,7 +289,7 @@ spec = ModelSpec(
     no_simulate="its constraints are a product of experts, no law of the training labels",
     tiny={"num_obs": 10, "num_features": 2, "num_labels": 2, "drop_incomplete": True},
     default={"num_obs": 100, "num_features": 5, "num_labels": 5},
-    check_settings={"kernel": "cosine", "gamma": 0.3, "positive_total": False},
+    check_settings={"length_factor": 1.0, "gamma": 0.3, "positive_total": False},
     paper="Jain, Kapoor: Active learning for large multi-class problems, CVPR 2009",
     equations="(2) to (11), corrected",
 )

@@ -36,8 +36,8 @@ def tiny_inputs() -> dict[str, Any]:
 
 
 def draw_states(rng: np.random.Generator, inputs: Inputs) -> list[dict[str, Any]]:
-    """Draw radius^2 and white of both classes."""
-    return [{"square": rng.chisquare(4.0, 2), "white": 1.5 * rng.standard_normal((2, 1))} for _ in range(6)]
+    """Draw radius^2 and white of both classes, such that no similarity is negative and no share 0."""
+    return [{"square": rng.chisquare(4.0, 2), "white": rng.uniform(-0.4, 0.4, (2, 1))} for _ in range(6)]
 
 
 def kernels_of(inputs: Inputs, square: Array, white: Array, left: Array) -> Array:

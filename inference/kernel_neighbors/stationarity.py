@@ -36,6 +36,8 @@ MAX_SWEEPS = 20000
 def objective(params: Mapping[str, Array], inputs: Inputs) -> Array:
     """Return log density of the kernels less half of sum lam g, nats; nothing is taken from the engines.
 
+    Constant where no label makes a problem.
+
     Parameters
     ----------
     params : mapping
@@ -43,6 +45,8 @@ def objective(params: Mapping[str, Array], inputs: Inputs) -> Array:
         lam = price sin^2 angle, or angle^2 where the price is infinite.
     """
     factor, angle = params["factor"], params["angle"]
+    if not len(factor):
+        return (factor**2).sum() + (angle**2).sum()
     kernels = factor @ factor.mT
     free = {**inputs, "price": 0.0}
     seeded = handlers.seed(wishart, jax.random.key(0))
@@ -76,6 +80,9 @@ def fixed_point(
         factors.append(np.linalg.cholesky(formed(problem.K0, *changed)))
         share = np.clip(fit.lam / price, 0.0, 1.0)
         angles.append(np.arcsin(np.sqrt(share)) if np.isfinite(price) else np.sqrt(fit.lam))
+    if not factors:
+        n = len(inputs["K0"])
+        return {"factor": jnp.zeros((0, n, n)), "angle": jnp.zeros((0, n, 2))}
     return {"factor": jnp.asarray(np.concatenate(factors)), "angle": jnp.asarray(np.stack(angles))}
 
 
