@@ -287,7 +287,7 @@ spec = ModelSpec(
     },
     functionals=functionals,
     no_simulate="its constraints are a product of experts, no law of the training labels",
-    tiny={"num_obs": 10, "num_features": 2, "num_labels": 2, "drop_incomplete": True},
+    tiny={"num_obs": 14, "num_features": 2, "num_labels": 2, "drop_incomplete": True},
     default={"num_obs": 100, "num_features": 5, "num_labels": 5},
     check_settings={"length_factor": 1.0, "gamma": 0.3, "positive_total": False},
     paper="Jain, Kapoor: Active learning for large multi-class problems, CVPR 2009",

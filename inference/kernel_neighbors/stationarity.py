@@ -23,13 +23,15 @@ from labelzoo.inference.kernel_neighbors.bregman import bregman
 from labelzoo.inference.kernel_neighbors.dual import dual
 from labelzoo.inference.kernel_neighbors.engines import problems_of
 from labelzoo.inference.kernel_neighbors.multipliers import Fit
+from labelzoo.inference.kernel_neighbors.problem import Problem
 from labelzoo.models.kernel_neighbors import class_means, of_problems, violations, wishart
 
 Array = Any
 Inputs = Mapping[str, Any]
-Change = Callable[[Array, Array, Fit], tuple[Array, Array]]
+Change = Callable[[Array, Array], tuple[Array, Array]]
+Pose = Callable[[Problem], Problem]
 
-TOLERANCE = 1e-14
+TOLERANCE = 1e-12
 MAX_SWEEPS = 20000
 
 
@@ -68,16 +70,22 @@ def formed(K0: Array, V: Array, W: Array) -> Array:
     return np.linalg.inv(inverse + cross + np.swapaxes(cross, 1, 2))
 
 
+def as_they_are(problem: Problem) -> Problem:
+    """Return the problem."""
+    return problem
+
+
 def fixed_point(
-    inputs: Inputs, solve: Callable[..., Fit], change: Change = lambda V, W, fit: (V, W)
+    inputs: Inputs, solve: Callable[..., Fit], change: Change = lambda V, W: (V, W), pose: Pose = as_they_are
 ) -> dict[str, Array]:
-    """Return the kernels and multipliers that a solver ends with, or changed ones."""
+    """Return the kernels and multipliers that a solver ends with; changed ones, or of another problem."""
     factors, angles, price = [], [], float(inputs["price"])
     for problem in problems_of(inputs):
-        fit = solve(problem)
-        V = np.asarray(class_means(problem.y[None], len(problem.classes)))
-        changed = change(V, fit.W.T, fit)
-        factors.append(np.linalg.cholesky(formed(problem.K0, *changed)))
+        posed = pose(problem)
+        fit = solve(posed)
+        V = np.asarray(class_means(problem.y[None], len(problem.classes), np))
+        V = V * (posed.a / problem.a)[:, None] ** 0.5
+        factors.append(np.linalg.cholesky(formed(problem.K0, *change(V, fit.W.T))))
         share = np.clip(fit.lam / price, 0.0, 1.0)
         angles.append(np.arcsin(np.sqrt(share)) if np.isfinite(price) else np.sqrt(fit.lam))
     if not factors:
@@ -86,40 +94,36 @@ def fixed_point(
     return {"factor": jnp.asarray(np.concatenate(factors)), "angle": jnp.asarray(np.stack(angles))}
 
 
-def _plain_indicator(V: Array, W: Array, fit: Fit) -> tuple[Array, Array]:
+def _plain_indicator(problem: Problem) -> Problem:
     """v as in our copy of the paper: 1 for the rows of the class, not 1 / n_l."""
-    return (V > 0).astype(float), W
+    n = problem.counts
+    return problem._replace(kv=problem.kv * n, a=problem.a * n**2, spread=problem.spread * n**2)
 
 
-def _half_forgotten(V: Array, W: Array, fit: Fit) -> tuple[Array, Array]:
-    return V, 0.5 * W
+def _exchanged(problem: Problem) -> Problem:
+    return problem._replace(alpha=problem.beta, beta=problem.alpha)
 
 
-def _rows_shifted(V: Array, W: Array, fit: Fit) -> tuple[Array, Array]:
-    return V, np.roll(W, 1, axis=1)
+def _dearer(problem: Problem) -> Problem:
+    """Multipliers up to twice the price, or, of hard constraints, up to a price."""
+    return problem._replace(upper=min(2.0 * problem.upper, 1e-3))
 
 
-def _prior(V: Array, W: Array, fit: Fit) -> tuple[Array, Array]:
-    return V, 0.0 * W
+def _total_forgotten(V: Array, W: Array) -> tuple[Array, Array]:
+    """The weight that all classes of a row share left out."""
+    return V, W - W.mean(axis=0)
 
 
-def _alpha_for_beta(V: Array, W: Array, fit: Fit) -> tuple[Array, Array]:
-    """Own weights exchanged: t_iy with 1 / beta, t_ic with 1 / alpha."""
-    p = fit.problem
-    rows = np.arange(len(p.y))
-    lam = fit.lam[:, : len(p.classes)]
-    sig = 2.0 * fit.lam[rows, p.y] - fit.lam.sum(axis=1)
-    t = lam / p.alpha
-    t[rows, p.y] *= -p.alpha / p.beta
-    return V, 0.5 * (t + sig[:, None]).T
-
-
-WRONG = (
+FORMED_WRONGLY: tuple[tuple[str, Change], ...] = (
+    ("half of the multipliers' weight forgotten", lambda V, W: (V, 0.5 * W)),
+    ("weights of the neighbouring row", lambda V, W: (V, np.roll(W, 1, axis=1))),
+    ("the prior returned", lambda V, W: (V, 0.0 * W)),
+    ("what a row's classes share forgotten", _total_forgotten),
+)
+POSED_WRONGLY: tuple[tuple[str, Pose], ...] = (
     ("v is 1 for the rows of a class, not 1 / n_l (as printed)", _plain_indicator),
-    ("half of the multipliers' weight forgotten", _half_forgotten),
-    ("weights of the neighbouring row", _rows_shifted),
-    ("the prior returned", _prior),
-    ("alpha and beta exchanged", _alpha_for_beta),
+    ("alpha and beta exchanged", _exchanged),
+    ("another price", _dearer),
 )
 
 SOLVERS: dict[str, Callable[..., Fit]] = {
@@ -133,7 +137,10 @@ CASES = tuple(
         engine=name,
         fixed_point=partial(fixed_point, solve=solve),
         objective=objective,
-        mutants=tuple((words, partial(fixed_point, solve=solve, change=wrong)) for words, wrong in WRONG),
+        mutants=(
+            *((words, partial(fixed_point, solve=solve, change=wrong)) for words, wrong in FORMED_WRONGLY),
+            *((words, partial(fixed_point, solve=solve, pose=wrong)) for words, wrong in POSED_WRONGLY),
+        ),
     )
     for name, solve in SOLVERS.items()
 )
