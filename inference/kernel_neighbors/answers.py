@@ -3,6 +3,7 @@
 Jain and Kapoor, CVPR 2009, section 3.3.
 """
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -55,11 +56,13 @@ def fits_of(tree: Any) -> list[Fit]:
         "price": np.inf if gamma is None else gamma * len(K) / float(np.trace(K)),
         "positive_total": constants["positive_total"],
     }
-    lam = tree["engine_state"]["multipliers"].values
-    return [
-        finish(problem, one, projections=0, sweeps=0, tolerance=1e-6)
-        for problem, one in zip(problems_of(inputs), lam, strict=True)
-    ]
+    lam = np.asarray(tree["engine_state"]["multipliers"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of totals: the engine has warned
+        return [
+            finish(problem, one, projections=0, sweeps=0, tolerance=1e-6)
+            for problem, one in zip(problems_of(inputs), lam, strict=True)
+        ]
 
 
 def classified(
