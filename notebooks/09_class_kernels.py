@@ -81,8 +81,10 @@ difference = points["bregman"]["posterior"]["coefficients"] - points["dual"]["po
 print(f"largest difference of coefficients {float(np.abs(difference).max()):.1e}")
 
 # %% [markdown]
-# The kernels can be looked at, formed on demand. The prior is the same for all classes; what is learned binds
-# the rows of the class (here the first in each picture) and pushes the others off.
+# The kernels can be looked at, formed on demand; rows are sorted by class. Each differs from the prior in two
+# directions only. The constraints are on shares, so it is cheaper to take similarity away than to add it:
+# where classes overlap, the block of a class is paler in its own kernel than in the prior, and what it shares
+# with others is paler still.
 
 # %%
 fit = fits_of(points["dual"])[0]
@@ -127,8 +129,8 @@ pd.DataFrame(table).T.round(3)
 
 # %% [markdown]
 # The shares are timid: the constraints ask that a row's own class has a share of $1.25 / C$, not that it is
-# sure of it. They order the classes nearly as well as classifiers by Gaussian processes do; as probabilities they
-# are too near to one another, and averaging over kernels mends a part of that only.
+# sure of it. They order the classes nearly as well as classifiers by Gaussian processes do; as probabilities
+# they are too near to one another, and averaging over kernels mends a part of that only.
 
 # %%
 grid = np.stack(np.meshgrid(np.linspace(-3.5, 5, 120), np.linspace(-3.5, 4.5, 120)), axis=-1)
