@@ -83,8 +83,8 @@ def prepare(
     ------
     ValueError
         If a setting is out of range, a feature is missing, rows are partly observed, no row is complete, a
-        row has no label or several in the form ``classes``, K0 is singular beyond repair, the hard
-        constraints exclude one another, or a table would pass the memory cap.
+        row, new ones included, has no label or several where rows have one class, K0 is singular beyond
+        repair, the hard constraints exclude one another, or a table would pass the memory cap.
 
     Warns
     -----
@@ -100,6 +100,10 @@ def prepare(
         kept = {name: np.asarray(constants[name]) for name in CONSTANTS}
         dense = X.toarray() if not isinstance(X, np.ndarray) else X
         Y = data.Y[rows].toarray().astype(float)
+        if bool(kept["one_class"]):
+            _refuse_other_than_one(
+                data, rows, Y.sum(axis=1).astype(int), "the training rows have one class each"
+            )
         return {**settings, **kept, "X_new": np.asarray(dense, float), "Y_new": Y}
     kernel, mapped = _kernel(data.X[rows], settings)
     classes = read_labels(data, rows, str(settings["form"]))
@@ -143,15 +147,10 @@ def read_labels(data: Any, rows: Array, form: str) -> dict[str, Any]:
     """
     Y = data.Y[rows].toarray().astype(bool)
     counts = Y.sum(axis=1)
-    bad = np.flatnonzero(counts != 1)
-    if form == "classes" and len(bad):
-        i = int(bad[0])
-        raise ValueError(
-            f"form='classes' needs exactly one label a row, row {data.example_names[rows[i]]!r} has "
-            f"{counts[i]}: set form='labels'"
-        )
+    if form == "classes":
+        _refuse_other_than_one(data, rows, counts, "form='classes'")
     constant = Y.all(axis=0).astype(float)
-    if form == "classes" or (form == "auto" and not len(bad) and data.num_labels > 1):
+    if form == "classes" or (form == "auto" and (counts == 1).all() and data.num_labels > 1):
         seen, codes = np.unique(Y.argmax(axis=1), return_inverse=True)
         own = {"codes": codes.reshape(1, -1), "num_classes": len(seen), "class_label": seen}
         return {**own, "one_class": np.int8(1), "constant_prob": np.zeros(data.num_labels)}
@@ -160,11 +159,24 @@ def read_labels(data: Any, rows: Array, form: str) -> dict[str, Any]:
     return {**own, "one_class": np.int8(0), "constant_prob": constant}
 
 
+def _refuse_other_than_one(data: Any, rows: Array, counts: Array, why: str) -> None:
+    """Raise ValueError where a row has no label or several; `why` says who needs exactly one."""
+    bad = np.flatnonzero(counts != 1)
+    if len(bad):
+        i = int(bad[0])
+        raise ValueError(
+            f"{why}: a row needs exactly one label, row {data.example_names[rows[i]]!r} has {counts[i]}: set "
+            "form='labels'"
+        )
+
+
 def _constraints(
     K: Array, codes: Array, data: Any, rows: Array, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return K0 with its jitter, and the numbers of the constraints, of all problems."""
     from labelzoo.inference.kernel_neighbors.problem import (
+        read_gamma,
+        read_jitter,
         read_kernel,
         read_problem,
         read_shares,
@@ -172,7 +184,7 @@ def _constraints(
     )
 
     kernel = read_kernel(K)
-    share = regular_jitter(kernel) if settings["jitter"] is None else real(settings["jitter"])
+    share = regular_jitter(kernel) if settings["jitter"] is None else read_jitter(settings["jitter"])
     jitter = share * float(np.trace(kernel)) / len(kernel)
     options = {name: settings[name] for name in ("alpha", "beta", "gamma", "positive_total")}
     names = [data.example_names[i] for i in rows]
@@ -180,12 +192,12 @@ def _constraints(
         read_problem(kernel, one, jitter=share, names=names, **options)
     alpha, beta = read_shares(options["alpha"], options["beta"], _num_classes(codes))
     scale = float(np.trace(kernel)) / len(kernel)
-    gamma = options["gamma"]
+    gamma = read_gamma(options["gamma"])
     return {
         "K0": kernel + jitter * np.eye(len(kernel)),
         "alpha": alpha,
         "beta": beta,
-        "price": np.inf if gamma is None else real(gamma) / scale,
+        "price": np.inf if gamma is None else gamma / scale,
         "positive_total": bool(settings["positive_total"]),
         "jitter_added": np.asarray(jitter),
     }

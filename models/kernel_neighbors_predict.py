@@ -113,9 +113,10 @@ def class_similarity(draws: Draws, X_new: Any, constants: Constants) -> ClassSim
 def log_score(draw: Draws, inputs: Mapping[str, Any], key: Any) -> Array:
     """Return the joint log predictive density of each row's labels at one draw, nats: (row,).
 
-    Where rows have one class, ln of its probability: the labels of a row are not independent.
+    Where rows have one class, ln of its probability: the labels of a row are not independent. Negative
+    similarities count as 0 whatever the setting, since shares outside the unit interval are no law.
     """
-    probs = predict(draw, inputs["X_new"], inputs)
+    probs = predict(draw, inputs["X_new"], {**inputs, "negative": "clip"})
     Y = inputs["Y_new"]
     if bool(inputs["one_class"]):
         return jnp.log((probs * Y).sum(axis=1))

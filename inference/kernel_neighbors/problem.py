@@ -125,11 +125,11 @@ def read_problem(
     seen, codes, counts = read_classes(y, classes, len(kernel))
     number = len(seen)
     alpha, beta = read_shares(alpha, beta, number)
-    price = _read_gamma(gamma)
+    price = read_gamma(gamma)
     if price is None and number > 1:
         refuse_conflicts(kernel, codes, seen, names)
     scale = float(np.trace(kernel)) / len(kernel)
-    added = regular_jitter(kernel) if jitter is None else _read_jitter(jitter)
+    added = regular_jitter(kernel) if jitter is None else read_jitter(jitter)
     if added:
         kernel = kernel + added * scale * np.eye(len(kernel))
     upper = np.inf if price is None else price / scale
@@ -252,7 +252,8 @@ def class_means(cross: Array, codes: Array, counts: Array) -> Array:
     return np.add.reduceat(cross[:, order], starts, axis=1) / counts
 
 
-def _read_gamma(gamma: Any) -> float | None:
+def read_gamma(gamma: Any) -> float | None:
+    """Return the price, or None for hard constraints; ValueError for what is not above 0."""
     if gamma is None:
         return None
     price = real(gamma)
@@ -261,7 +262,8 @@ def _read_gamma(gamma: Any) -> float | None:
     return price
 
 
-def _read_jitter(jitter: Any) -> float:
+def read_jitter(jitter: Any) -> float:
+    """Return the jitter as a share of the mean diagonal; ValueError for a negative one."""
     share = real(jitter)
     if not 0 <= share < np.inf:
         raise ValueError(f"jitter must be a finite number of at least 0, got {jitter!r}")

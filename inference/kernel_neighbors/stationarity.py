@@ -4,9 +4,10 @@ Minus twice the log density of the kernels, with the multipliers on the constrai
 
     sum_l Dld(K^l | K0) + sum lam g,   0 <= lam <= price,
 
-stationary in the kernels at the mode, and in the multipliers where those inside the bounds have g = 0. The
-kernels are formed from the multipliers that an engine returns, their divergence and the constraints are the
-program's own.
+stationary in the kernels at the mode, and there lam = clip(lam + g, 0, price): g = 0 inside the bounds, g of
+the right sign at them. That residual is the gradient in a leaf ``shift``, which is 0 and multiplies it.
+The kernels are formed from the multipliers that an engine returns, their divergence and the constraints are
+the program's own.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,18 +39,19 @@ MAX_SWEEPS = 20000
 def objective(params: Mapping[str, Array], inputs: Inputs) -> Array:
     """Return log density of the kernels less half of sum lam g, nats; nothing is taken from the engines.
 
+    To it is added the sum of shift (lam - clip(lam + g, 0, price)).
+
     Constant where no label makes a problem.
 
     Parameters
     ----------
     params : mapping
         ``factor`` (class, graph, graph), K = R factor factor' R' with R the Cholesky factor of K0, so that
-        rows that are alike do no harm; ``angle`` (problem, graph, column), with lam = price sin^2 angle, or
-        angle^2 where the price is infinite.
+        rows that are alike do no harm; ``lam`` and ``shift`` (problem, graph, column).
     """
-    factor, angle = params["factor"], params["angle"]
+    factor, lam = params["factor"], jax.lax.stop_gradient(params["lam"])
     if not len(factor):
-        return (factor**2).sum() + (angle**2).sum()
+        return (factor**2).sum() + (params["shift"] ** 2).sum()
     whole = jnp.linalg.cholesky(jnp.asarray(inputs["K0"])) @ factor
     kernels = whole @ whole.mT
     free = {**inputs, "price": 0.0}
@@ -60,9 +62,9 @@ def objective(params: Mapping[str, Array], inputs: Inputs) -> Array:
     means = class_means(codes, inputs["num_classes"])
     s = of_problems(jnp.einsum("lij,lj->li", kernels, means), codes)
     g = violations(s, codes, inputs["alpha"], inputs["beta"], inputs["positive_total"])
-    price = float(inputs["price"])
-    lam = price * jnp.sin(angle) ** 2 if np.isfinite(price) else angle**2
-    return site["fn"].log_prob(kernels).sum() - 0.5 * (lam * g).sum()
+    residual = lam - jnp.clip(lam + g, 0.0, float(inputs["price"]))
+    density = site["fn"].log_prob(kernels).sum() - 0.5 * (lam * g).sum()
+    return density + (params["shift"] * residual).sum()
 
 
 def whitened(K0: Array, V: Array, W: Array) -> Array:
@@ -80,20 +82,23 @@ def as_they_are(problem: Problem) -> Problem:
 def fixed_point(
     inputs: Inputs, solve: Callable[..., Fit], change: Change = lambda V, W: (V, W), pose: Pose = as_they_are
 ) -> dict[str, Array]:
-    """Return the kernels and multipliers that a solver ends with; changed ones, or of another problem."""
-    factors, angles, price = [], [], float(inputs["price"])
+    """Return the kernels and multipliers that a solver ends with; changed ones, or of another problem.
+
+    What is no positive definite kernel gets a factor of NaN, which no gradient survives.
+    """
+    factors, multipliers = [], []
     for problem in problems_of(inputs):
         posed = pose(problem)
         fit = solve(posed)
         V = np.asarray(class_means(problem.y[None], len(problem.classes), np))
         V = V * (posed.a / problem.a)[:, None] ** 0.5
-        factors.append(np.linalg.cholesky(whitened(problem.K0, *change(V, fit.W.T))))
-        share = np.clip(fit.lam / price, 0.0, 1.0)
-        angles.append(np.arcsin(np.sqrt(share)) if np.isfinite(price) else np.sqrt(fit.lam))
+        factors.append(jnp.linalg.cholesky(whitened(problem.K0, *change(V, fit.W.T))))
+        multipliers.append(fit.lam)
     if not factors:
         n = len(inputs["K0"])
-        return {"factor": jnp.zeros((0, n, n)), "angle": jnp.zeros((0, n, 2))}
-    return {"factor": jnp.asarray(np.concatenate(factors)), "angle": jnp.asarray(np.stack(angles))}
+        return {"factor": jnp.zeros((0, n, n)), **dict.fromkeys(("lam", "shift"), jnp.zeros((0, n, 2)))}
+    lam = jnp.asarray(np.stack(multipliers))
+    return {"factor": jnp.concatenate(factors), "lam": lam, "shift": jnp.zeros_like(lam)}
 
 
 def _plain_indicator(problem: Problem) -> Problem:
@@ -106,9 +111,14 @@ def _exchanged(problem: Problem) -> Problem:
     return problem._replace(alpha=problem.beta, beta=problem.alpha)
 
 
-def _dearer(problem: Problem) -> Problem:
-    """Multipliers up to twice the price, or, of hard constraints, up to a price."""
-    return problem._replace(upper=min(2.0 * problem.upper, 1e-3))
+def _cheaper(problem: Problem) -> Problem:
+    """Multipliers up to a thousandth at most."""
+    return problem._replace(upper=min(0.5 * problem.upper, 1e-3))
+
+
+def _unmoved(problem: Problem) -> Problem:
+    """No multiplier worth the name: a solver that does not begin."""
+    return problem._replace(upper=1e-12)
 
 
 def _total_forgotten(V: Array, W: Array) -> tuple[Array, Array]:
@@ -125,7 +135,8 @@ FORMED_WRONGLY: tuple[tuple[str, Change], ...] = (
 POSED_WRONGLY: tuple[tuple[str, Pose], ...] = (
     ("v is 1 for the rows of a class, not 1 / n_l (as printed)", _plain_indicator),
     ("alpha and beta exchanged", _exchanged),
-    ("another price", _dearer),
+    ("another price", _cheaper),
+    ("nothing learned", _unmoved),
 )
 
 SOLVERS: dict[str, Callable[..., Fit]] = {
