@@ -8,8 +8,9 @@ distances; its repeats, prior kernel, preparation of features and "Scale" (taken
 told. Here: ``--repeats`` times stratified 2-fold cross-validation, so that half of the rows are learned from
 (features: see `neighbors_data`).
 
-All settings are chosen in three stratified folds of the learning half, each method by its own error: width of
-the prior (0.03 to 3) and gamma (0.1, 10) together, then alpha and beta of three readings (`READINGS`) at
+All settings are chosen in three stratified folds of the learning half, each method by its own error: the
+prior (a width of 0.03 to 3, or the linear kernel X X' over its mean diagonal, whose class kernels are
+Mahalanobis metrics as those of LMNN and ITML are) and gamma (0.1, 10) together, then alpha and beta of three readings (`READINGS`) at
 those. Ties go to the first in the lists. Beside pKNN, pKNN-n (1-NN under the class kernels) and pKNN-SVM:
 
     prior       the similarity rule of pKNN with K0, nothing learned
@@ -61,6 +62,8 @@ PAPER = {
 }
 """Accuracies in percent: LMNN, ITML, pKNN, pKNN-n; None where a digit is lost ("9.1", "7.1", "%3")."""
 WIDTHS = (0.3, 1.0, 0.1, 3.0, 0.03)
+LINEAR = "linear"
+PRIORS: tuple[Any, ...] = (*WIDTHS, LINEAR)
 GAMMAS = (0.1, 10.0)
 READINGS: dict[str, Callable[[int], tuple[float, float]]] = {
     "1.25/C, 0.9/C": lambda C: (1.25 / C, 0.9 / C),
@@ -68,11 +71,12 @@ READINGS: dict[str, Callable[[int], tuple[float, float]]] = {
     "2/C, 1/(2C)": lambda C: (min(2.0 / C, 0.9), 0.5 / C),
 }
 MORE_READINGS = {**READINGS, "1/2, 1/C": lambda C: (0.5, 1.0 / C)}
-OURS: dict[str, Callable[[Fit, Array], Array]] = {
-    "pKNN": classify,
-    "pKNN-n": lambda fit, K: classify_by_neighbors(fit, K, np.ones(len(K))),
-    "pKNN-SVM": classify_by_svm,
+OURS: dict[str, Callable[[Fit, Array, Array], Array]] = {
+    "pKNN": lambda fit, K, _: classify(fit, K),
+    "pKNN-n": classify_by_neighbors,
+    "pKNN-SVM": lambda fit, K, _: classify_by_svm(fit, K),
 }
+"""Answers from a fit, K0(x, X) and K0(x, x)."""
 SMALL, SWEEPS, TOLERANCE = 600, 40, 1e-3
 NEIGHBORS = (1, 3, 5, 9, 15)
 PENALTIES = (0.1, 1.0, 10.0, 100.0, 1000.0)
@@ -94,17 +98,25 @@ def by_prior(cross: Array, y: Array) -> Array:
 
 
 class Kernels:
-    """Prior kernels of all widths between learning rows, and from new rows to them."""
+    """All prior kernels between learning rows, and from new rows to them."""
 
     def __init__(self, Z: Array, T: Array) -> None:
-        """Measure the distances; their median is that of the learning rows."""
+        """Measure the distances; their median and the mean square are those of the learning rows."""
         self.own, self.new = squared_distances(Z, Z), squared_distances(T, Z)
-        self.median = median_distance(self.own)
+        self.median, self.Z, self.T = median_distance(self.own), Z, T
 
-    def of(self, width: float) -> tuple[Array, Array]:
-        """Return K0 (row, row) and K0(x, X) (new, row)."""
+    def of(self, width: Any) -> tuple[Array, Array, Array]:
+        """Return K0 (row, row), K0(x, X) (new, row) and K0(x, x) (new,)."""
+        if width == LINEAR:
+            size = (self.Z**2).sum(axis=1).mean()
+            return self.Z @ self.Z.T / size, self.T @ self.Z.T / size, (self.T**2).sum(axis=1) / size
         scale = -0.5 / (width * self.median)
-        return np.exp(scale * self.own), np.exp(scale * self.new)
+        return np.exp(scale * self.own), np.exp(scale * self.new), np.ones(len(self.T))
+
+
+def holding(fit: Fit) -> float:
+    """Return the share of learning rows with a multiplier above rounding of the largest."""
+    return float((fit.lam > 1e-6 * fit.lam.max()).any(axis=1).mean())
 
 
 def folds(y: Array, number: int, seed: int) -> Iterator[tuple[Array, Array]]:
@@ -124,16 +136,16 @@ def chosen(Z: Array, y: Array, seed: int) -> dict[str, Any]:
     cut = [(a, b, Kernels(Z[a], Z[b])) for a, b in folds(y, 3, seed)]
     wrong: dict[tuple[str, Any], float] = {}
 
-    def look(width: float, reading: str, gamma: float) -> None:
+    def look(width: Any, reading: str, gamma: float) -> None:
         for a, b, kernels in cut:
-            K0, K = kernels.of(width)
+            K0, *new = kernels.of(width)
             fit = solved(K0, y[a], reading, gamma)
             for name, answer in OURS.items():
                 key = (name, (width, reading, gamma))
-                wrong[key] = wrong.get(key, 0.0) + float((answer(fit, K) != y[b]).sum())
+                wrong[key] = wrong.get(key, 0.0) + float((answer(fit, *new) != y[b]).sum())
 
     first = next(iter(READINGS))
-    for width in WIDTHS:
+    for width in PRIORS:
         for gamma in GAMMAS:
             look(width, first, gamma)
     out: dict[str, Any] = {}
@@ -144,7 +156,7 @@ def chosen(Z: Array, y: Array, seed: int) -> dict[str, Any]:
                 look(width, reading, gamma)
         tried = {r: wrong[name, (width, r, gamma)] for r in READINGS}
         out[name] = (width, least(tried), gamma)
-    plain = {w: sum(float((by_prior(k.of(w)[1], y[a]) != y[b]).sum()) for a, b, k in cut) for w in WIDTHS}
+    plain = {w: sum(float((by_prior(k.of(w)[1], y[a]) != y[b]).sum()) for a, b, k in cut) for w in PRIORS}
     return {**out, "prior": least(plain)}
 
 
@@ -193,11 +205,11 @@ def one_split(rows: Rows, known: Array, test: Array, seed: int) -> dict[str, Any
     for name, answer in OURS.items():
         began = time.process_time()
         width, reading, gamma = settings[name]
-        K0, K = kernels.of(width)
+        K0, *new = kernels.of(width)
         fit = solved(K0, y, reading, gamma)
-        out["errors"][name] = float((answer(fit, K) != truth).mean())
+        out["errors"][name] = float((answer(fit, *new) != truth).mean())
         out["stopped"] += not fit.converged
-        out["held"][name] = float((fit.lam > 0).any(axis=1).mean())
+        out["held"][name] = holding(fit)
         out["seconds"][name] = time.process_time() - began + choosing
     out["errors"]["prior"] = float((by_prior(kernels.of(settings["prior"])[1], y) != truth).mean())
     for name, learn in rivals(Z, y, T, seed).items():
@@ -213,15 +225,15 @@ def one_reading(rows: Rows, known: Array, test: Array, seed: int) -> dict[str, A
     kernels, y, truth = Kernels(X[known], X[test]), rows.y[known], rows.y[test]
     near = kernels.own + np.diag(np.full(len(y), np.inf))
     out: dict[str, Any] = {"rows": [], "prior": [], "same": float((y[near.argmin(axis=1)] != y).mean())}
-    for width in sorted(WIDTHS):
-        K0, K = kernels.of(width)
+    for width in (*sorted(WIDTHS), LINEAR):
+        K0, K, square = kernels.of(width)
         own = float((by_prior(K0, y) != y).mean())
         out["prior"].append([width, float((by_prior(K, y) != truth).mean()), own])
         for reading in MORE_READINGS:
             for gamma in GAMMAS:
                 fit = solved(K0, y, reading, gamma)
-                errors = [float((OURS[name](fit, K) != truth).mean()) for name in ("pKNN", "pKNN-n")]
-                held = float((fit.lam > 0).any(axis=1).mean())
+                errors = [float((OURS[name](fit, K, square) != truth).mean()) for name in ("pKNN", "pKNN-n")]
+                held = holding(fit)
                 out["rows"].append([width, reading, gamma, *errors, held, bool(fit.converged)])
     return out
 
@@ -266,7 +278,9 @@ def verdict(data: str, runs: list[dict[str, Any]]) -> str:
             continue
         spread = 2 * v.std(ddof=1) / np.sqrt(len(v)) if len(v) > 1 else 0.0
         reached = v.mean() <= 100 - value + spread
-        words.append(f"{name}: {'reached' if reached else 'not reached'} ({v.mean() - 100 + value:+.1f} points)")
+        words.append(
+            f"{name}: {'reached' if reached else 'not reached'} ({v.mean() - 100 + value:+.1f} points)"
+        )
     return "; ".join(words) + "."
 
 
@@ -310,7 +324,7 @@ def main() -> None:
     if options.repeats < 1:
         parser.error(f"--repeats must be at least 1, got {options.repeats}")
     options.out.mkdir(parents=True, exist_ok=True)
-    warnings.filterwarnings("ignore", message=".*training rows have a total")
+    warnings.filterwarnings("ignore", message=".*training rows have a total|the prior gives .* a total")
     warnings.filterwarnings("ignore", message=".*TOTAL NO. OF|.*failed to converge")
     run, show = (one_split, table) if options.part == "table" else (one_reading, readings_table)
     for data in options.data.split(","):
