@@ -10,18 +10,19 @@ told. Here: ``--repeats`` times stratified 2-fold cross-validation, so that half
 
 All settings are chosen in three stratified folds of the learning half, each method by its own error: the
 prior (a width of 0.03 to 3, or the linear kernel X X' over its mean diagonal, whose class kernels are
-Mahalanobis metrics as those of LMNN and ITML are) and gamma (0.1, 10) together, then alpha and beta of three readings (`READINGS`) at
-those. Ties go to the first in the lists. Beside pKNN, pKNN-n (1-NN under the class kernels) and pKNN-SVM:
+Mahalanobis metrics as those of LMNN and ITML are) and gamma (0.1, 10) together, then alpha and beta of three
+readings (`READINGS`) at those. Ties go to the first in the lists. Beside pKNN, pKNN-n (1-NN under the class
+kernels) and pKNN-SVM:
 
     prior       the similarity rule of pKNN with K0, nothing learned
     1-NN, k-NN  Euclidean; k of 1, 3, 5, 9, 15. 1-NN is also pKNN-n with nothing learned
     NCA + k-NN  scikit-learn's NeighborhoodComponentsAnalysis (at most 50 steps), k of the same
     RBF SVM     one against one, width and C chosen;   logistic regression, C chosen
 
-Error in percent, mean and standard error over splits; the difference from pKNN in points with a 95 % interval
-corrected for overlapping splits (Nadeau and Bengio 2003), test over learning rows 1. Multipliers: by the dual's
-interior point up to 600 of them, else by Bregman sweeps to 1e-3, at most 40; ``stopped`` counts final fits
-that ran out of sweeps.
+Error in percent, mean and standard error over splits (too small, as splits share rows); the difference from
+pKNN in points with a 95 % interval corrected for that (Nadeau and Bengio 2003), test over learning rows 1.
+Multipliers: by the dual's interior point up to 600 of them, else by Bregman sweeps to 1e-3, at most 40;
+``stopped`` counts final fits that ran out of sweeps. "Reached" allows two standard errors.
 
 ``readings`` looks at the test halves, so it is a diagnosis and chooses nothing: for each width, reading and
 gamma the error of pKNN and pKNN-n, and the share of learning rows that hold a multiplier; a share near 0 says
