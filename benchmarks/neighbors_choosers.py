@@ -24,7 +24,7 @@ Array = Any
 NOISE = 1e-5
 HARD = 1e5
 PENALTIES = (0.1, 1.0, 10.0, 100.0)
-TOLERANCE, SWEEPS = 1e-3, 30
+TOLERANCE = 1e-3
 
 
 class Learner(Protocol):
@@ -43,16 +43,16 @@ class Neighbors:
     Labelled rows must only be added at the end.
     """
 
-    def __init__(self, K: Array, gamma: float) -> None:
-        """Take the prior kernel of all rows and the price of a violation."""
-        self.K, self.gamma, self.found, self.stopped = K, gamma, None, 0
+    def __init__(self, K: Array, gamma: float, sweeps: int) -> None:
+        """Take the prior kernel of all rows, the price of a violation, and the most sweeps of a fit."""
+        self.K, self.gamma, self.sweeps, self.found, self.stopped = K, gamma, sweeps, None, 0
 
     def fit(self, labelled: Array, y: Array) -> None:
         """Project again."""
         problem = read_problem(self.K[np.ix_(labelled, labelled)], y, gamma=self.gamma)
         start = None if self.found is None else warm_start(self.found, problem)
         self.labelled = labelled
-        self.found = bregman(problem, start=start, tolerance=TOLERANCE, max_sweeps=SWEEPS)
+        self.found = bregman(problem, start=start, tolerance=TOLERANCE, max_sweeps=self.sweeps)
         self.stopped += not self.found.converged
 
     def scores(self, rows: Array) -> Array:
@@ -198,10 +198,10 @@ CHOOSERS["svm_tuned"] = CHOOSERS["svm"]
 ARMS = tuple(f"{learner}:{name}" for learner, own in CHOOSERS.items() for name in ("random", *own))
 
 
-def learner_of(name: str, K: Array, gamma: float, seed: int) -> Any:
+def learner_of(name: str, K: Array, gamma: float, sweeps: int, seed: int) -> Any:
     """Return a new learner by name."""
     if name == "pknn":
-        return Neighbors(K, gamma)
+        return Neighbors(K, gamma, sweeps)
     if name in ("svm", "svm_tuned"):
         return Machines(K, HARD if name == "svm" else None, seed)
     return {"prior": Prior, "gp": Gaussian}[name](K)

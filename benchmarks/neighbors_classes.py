@@ -17,7 +17,7 @@ w = 0.3, m the median of the squared distances d of all drawn rows.
 
     pknn        C / 0.9 and C / 1.25 constraints (the default), gamma 0.1 (--gamma), chosen before any run:
                 hard constraints take all similarity from contested rows. Bregman sweeps from the multipliers
-                of the round before, to 1e-3, at most 30; ``stopped`` is how many fits ran out of them.
+                of the round before, to 1e-3, at most 30 (--sweeps); ``stopped`` is how many fits ran out of them.
                 clip, raw: the smallest largest probability, by either rule for negative similarities
     prior       the same rule with nothing learned
     gp          regression on +-1 with noise 1e-5. least: the smallest |mean| / sd of any class;
@@ -129,10 +129,14 @@ def accuracy(truth: Array, answer: Array) -> float:
     return float(right.mean())
 
 
-def one_run(draw: Draw, arm: str, rounds: int, batch: int, gamma: float, seed: int) -> dict[str, Any]:
-    """Return accuracies (round,), CPU seconds, and how many fits were stopped."""
+def one_run(draw: Draw, arm: str, options: Any, batch: int, seed: int) -> dict[str, Any]:
+    """Return accuracies (round,), CPU seconds, how many fits were stopped and what was asked.
+
+    `options` has rounds, gamma and sweeps; ``negative`` is the mean share of negative scores on the test part,
+    ``spread`` the standard deviation of the labelled rows a class at the end.
+    """
     name, how = arm.split(":")
-    learner = learner_of(name, draw.K, gamma, seed)
+    learner, rounds = learner_of(name, draw.K, options.gamma, options.sweeps, seed), options.rounds
     rng, began = np.random.default_rng([seed, 1]), time.process_time()
     labelled, pool, curve, negative = draw.start, draw.pool, [], []
     for turn in range(rounds + 1):
@@ -191,7 +195,7 @@ def table(title: str, runs: dict[str, list[dict[str, Any]]]) -> str:
 
 
 def growth(data: str, results: dict[int, dict[str, list[dict[str, Any]]]]) -> str:
-    """Return the gain over the learner's own random rows by number of classes, with its slope, as Markdown."""
+    """Return the gain over the learner's own random rows by number of classes as Markdown."""
     lines = [f"{data}: area less that of the learner's own random rows, by number of classes", ""]
     lines += ["| arm | " + " | ".join(str(c) for c in results) + " | slope a doubling, points |"]
     lines += ["| --- " * (len(results) + 2) + "|"]
@@ -206,7 +210,7 @@ def growth(data: str, results: dict[int, dict[str, list[dict[str, Any]]]]) -> st
 
 
 def slope(gaps: dict[int, Array]) -> str:
-    """Return the slope of gains on log2(classes) with a 95 % interval; runs of all sizes are points of one line."""
+    """Return the slope of all runs' gains on log2(classes) with a 95 % interval, runs taken as independent."""
     x = np.concatenate([np.full(len(v), np.log2(c)) for c, v in gaps.items()])
     if len(gaps) < 2 or len(x) < 3:
         return ""
@@ -221,11 +225,12 @@ def main() -> None:
     )
     parser.add_argument("--data", default=",".join(DEFAULT))
     parser.add_argument("--classes", default=None)
-    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--runs", default="10", help="one number, or one for each number of classes")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--batch", type=int, default=None, help="rows a round; half the classes by default")
     parser.add_argument("--rows", type=int, default=30, help="rows a class")
     parser.add_argument("--gamma", type=float, default=0.1)
+    parser.add_argument("--sweeps", type=int, default=30, help="of a fit of pknn, at most")
     parser.add_argument("--arms", default=",".join(ARMS))
     parser.add_argument("--data-folder", type=Path, default=FOLDER)
     parser.add_argument("--out", type=Path, default=Path("neighbors_classes"))
@@ -239,27 +244,30 @@ def main() -> None:
         asked = options.classes.split(",") if options.classes else CLASSES.get(data, MANY)
         try:
             rows, results = loaded(data, options.data_folder), {}
-            for number in map(int, asked):
-                results[number] = raced(data, rows, number, arms, options)
+            numbers, runs = [int(c) for c in asked], [int(c) for c in options.runs.split(",")]
+            runs = runs * len(numbers) if len(runs) == 1 else runs
+            for number, count in zip(numbers, runs, strict=True):
+                results[number] = raced(data, rows, number, count, arms, options)
         except ValueError as error:
             parser.error(f"{data}: {error}")
         if len(results) > 1:
             print(growth(data, results), flush=True)
 
 
-def raced(data: str, rows: Rows, number: int, arms: list[str], options: Any) -> dict[str, Any]:
+def raced(data: str, rows: Rows, number: int, count: int, arms: list[str], options: Any) -> dict[str, Any]:
     """Run all arms at a number of classes, print their table, and return their runs."""
     batch = options.batch or (number + 1) // 2
     runs: dict[str, list[dict[str, Any]]] = {arm: [] for arm in arms}
-    for seed in range(options.runs):
+    for seed in range(count):
         draw = drawn(rows, number, options.rows, seed)
         for arm in arms:
-            key = f"{data}_{number}_{options.rows}_{options.rounds}_{batch}_{options.gamma}_{arm}_{seed}.json"
-            path = options.out / key.replace(":", "-")
-            make = lambda d=draw, a=arm, s=seed: one_run(d, a, options.rounds, batch, options.gamma, s)  # noqa: E731
+            key = f"{data}_{number}_{options.rows}_{options.rounds}_{batch}"
+            key += f"_{options.gamma}_{options.sweeps}" if arm.startswith("pknn") else ""
+            path = options.out / f"{key}_{arm.replace(':', '-')}_{seed}.json"
+            make = lambda d=draw, a=arm, s=seed: one_run(d, a, options, batch, s)  # noqa: E731
             runs[arm].append(kept(path, make))
     pool = number * (options.rows - options.rows // 2 - AT_FIRST)
-    title = f"{data}, {number} classes: {options.runs} runs, {options.rounds} rounds of {batch} rows"
+    title = f"{data}, {number} classes: {count} runs, {options.rounds} rounds of {batch} rows"
     print(table(f"{title} of {pool}", runs), flush=True)
     return runs
 
