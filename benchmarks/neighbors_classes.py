@@ -15,9 +15,9 @@ rounded up, so that ten rounds ask for five rows a class, however many classes t
 200 rows of 20 classes as of 101: of 260 and of 1313). All learners share one prior kernel: exp(-d / (2 w m)),
 w = 0.3, m the median of the squared distances d of all drawn rows.
 
-    pknn        C / 0.9 and C / 1.25 constraints (the default), gamma 0.1 (--gamma), chosen before any run:
-                hard constraints take all similarity from contested rows. Bregman sweeps from the multipliers
-                of the round before, to 1e-3, at most 30 (--sweeps); ``stopped`` is how many fits ran out of them.
+    pknn        alpha 1.25 / C, beta 0.9 / C (the default), gamma 0.1 (--gamma), chosen before any run: hard
+                constraints take all similarity from contested rows. Bregman sweeps from the multipliers of
+                the round before, to 1e-3, at most 30 (--sweeps); ``stopped`` fits ran out of them.
                 clip, raw: the smallest largest probability, by either rule for negative similarities
     prior       the same rule with nothing learned
     gp          regression on +-1 with noise 1e-5. least: the smallest |mean| / sd of any class;
@@ -132,8 +132,8 @@ def accuracy(truth: Array, answer: Array) -> float:
 def one_run(draw: Draw, arm: str, options: Any, batch: int, seed: int) -> dict[str, Any]:
     """Return accuracies (round,), CPU seconds, how many fits were stopped and what was asked.
 
-    `options` has rounds, gamma and sweeps; ``negative`` is the mean share of negative scores on the test part,
-    ``spread`` the standard deviation of the labelled rows a class at the end.
+    `options` has rounds, gamma and sweeps; ``negative`` is the mean share of negative scores on the test
+    part, ``spread`` the standard deviation of the labelled rows a class at the end.
     """
     name, how = arm.split(":")
     learner, rounds = learner_of(name, draw.K, options.gamma, options.sweeps, seed), options.rounds
@@ -210,7 +210,7 @@ def growth(data: str, results: dict[int, dict[str, list[dict[str, Any]]]]) -> st
 
 
 def slope(gaps: dict[int, Array]) -> str:
-    """Return the slope of all runs' gains on log2(classes) with a 95 % interval, runs taken as independent."""
+    """Return the slope of all runs' gains on log2(classes) with a 95 % interval, runs as independent."""
     x = np.concatenate([np.full(len(v), np.log2(c)) for c, v in gaps.items()])
     if len(gaps) < 2 or len(x) < 3:
         return ""
