@@ -11,9 +11,9 @@ told. Here: ``--repeats`` times stratified 2-fold cross-validation, so that half
 All settings are chosen in three stratified folds of the learning half, each method by its own error: the
 prior (a width of 0.03 to 3, or the linear kernel X X' over its mean diagonal, whose class kernels are
 Mahalanobis metrics as those of LMNN and ITML are; not for pKNN-SVM, whose C of 1e5 takes minutes where a
-linear kernel cannot separate) and gamma (0.1, 10) together, then alpha and beta of three readings (`READINGS`)
-at those. Ties go to the first in the lists. Beside pKNN, pKNN-n (1-NN under the class
-kernels) and pKNN-SVM:
+linear kernel cannot separate) and gamma (0.1, 10) together, then alpha and beta of three readings
+(`READINGS`) at those. Ties go to the first in the lists. Beside pKNN, pKNN-n (1-NN under the class kernels)
+and pKNN-SVM:
 
     prior       the similarity rule of pKNN with K0, nothing learned
     1-NN, k-NN  Euclidean; k of 1, 3, 5, 9, 15. 1-NN is also pKNN-n with nothing learned
