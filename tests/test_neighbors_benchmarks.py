@@ -57,6 +57,8 @@ def test_table_runs_and_goes_on_from_kept_splits(
 ) -> None:
     monkeypatch.setattr(table, "WIDTHS", (0.3,))
     monkeypatch.setattr(table, "PRIORS", (0.3, table.LINEAR))
+    monkeypatch.setattr(table, "GAMMAS", (0.1,))
+    monkeypatch.setattr(table, "PENALTIES", (1.0, 10.0))
     arguments = [part, "--data", "iris", "--repeats", "1", "--data-folder", str(folder)]
     arguments += ["--out", str(folder / "out")]
     first = command(table, arguments, monkeypatch, capsys)
