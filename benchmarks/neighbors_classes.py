@@ -15,9 +15,10 @@ rounded up, so that ten rounds ask for five rows a class, however many classes t
 200 rows of 20 classes as of 101: of 260 and of 1313). All learners share one prior kernel: exp(-d / (2 w m)),
 w = 0.3, m the median of the squared distances d of all drawn rows.
 
-    pknn        alpha 1.25 / C, beta 0.9 / C (the default), gamma 0.1 (--gamma), chosen before any run: hard
-                constraints take all similarity from contested rows. Bregman sweeps from the multipliers of
-                the round before, to 1e-3, at most 30 (--sweeps); ``stopped`` fits ran out of them.
+    pknn        alpha 1.25 / C, beta 0.9 / C (the default), gamma 0.1 (--gamma), set before any run of this
+                command, with Table 1 seen: hard constraints take all similarity from contested rows. Bregman
+                sweeps from the multipliers of the round before, to 1e-3, at most 30 (--sweeps); ``stopped``
+                fits ran out of them.
                 clip, raw: the smallest largest probability, by either rule for negative similarities
     prior       the same rule with nothing learned
     gp          regression on +-1 with noise 1e-5. least: the smallest |mean| / sd of any class;
