@@ -46,12 +46,14 @@ def objective(params: Mapping[str, Array], inputs: Inputs) -> Array:
     Parameters
     ----------
     params : mapping
-        ``factor`` (class, graph, graph), K = factor factor'; ``lam`` and ``shift`` (problem, graph, column).
+        ``factor`` (class, graph, graph), K = R factor factor' R' with R the Cholesky factor of K0, so that
+        rows that are alike do no harm; ``lam`` and ``shift`` (problem, graph, column).
     """
     factor, lam = params["factor"], jax.lax.stop_gradient(params["lam"])
     if not len(factor):
         return (factor**2).sum() + (params["shift"] ** 2).sum()
-    kernels = factor @ factor.mT
+    whole = jnp.linalg.cholesky(jnp.asarray(inputs["K0"])) @ factor
+    kernels = whole @ whole.mT
     free = {**inputs, "price": 0.0}
     seeded = handlers.seed(wishart, jax.random.key(0))
     trace = handlers.trace(handlers.substitute(seeded, {"kernels": kernels})).get_trace(**free)
@@ -65,11 +67,11 @@ def objective(params: Mapping[str, Array], inputs: Inputs) -> Array:
     return density + (params["shift"] * residual).sum()
 
 
-def formed(K0: Array, V: Array, W: Array) -> Array:
-    """Return (K0^-1 + w v' + v w')^-1 of every class, formed: (class, row, row)."""
-    inverse = np.linalg.inv(K0)
-    cross = np.einsum("li,lj->lij", W, V)
-    return np.linalg.inv(inverse + cross + np.swapaxes(cross, 1, 2))
+def whitened(K0: Array, V: Array, W: Array) -> Array:
+    """Return (I + R'w v'R + R'v w'R)^-1 of every class, R R' = K0: (class, row, row)."""
+    root = np.linalg.cholesky(K0)
+    cross = np.einsum("li,lj->lij", W @ root, V @ root)
+    return np.linalg.inv(np.eye(len(K0)) + cross + np.swapaxes(cross, 1, 2))
 
 
 def as_they_are(problem: Problem) -> Problem:
@@ -90,7 +92,7 @@ def fixed_point(
         fit = solve(posed)
         V = np.asarray(class_means(problem.y[None], len(problem.classes), np))
         V = V * (posed.a / problem.a)[:, None] ** 0.5
-        factors.append(jnp.linalg.cholesky(formed(problem.K0, *change(V, fit.W.T))))
+        factors.append(jnp.linalg.cholesky(whitened(problem.K0, *change(V, fit.W.T))))
         multipliers.append(fit.lam)
     if not factors:
         n = len(inputs["K0"])
