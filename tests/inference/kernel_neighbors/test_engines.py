@@ -14,14 +14,14 @@ import xarray as xr
 
 from labelzoo.data import LabelData
 from labelzoo.inference.checks.marginal import compare_at, residual
-from labelzoo.inference.checks.stationarity import MUTANT_FLOOR, Gradients
+from labelzoo.inference.checks.stationarity import MUTANT_FLOOR, THRESHOLD, Gradients
 from labelzoo.inference.compare.verdict import moments
 from labelzoo.inference.fit import fit
 from labelzoo.inference.kernel_neighbors import classified, enumeration, stationarity
 from labelzoo.inference.kernel_neighbors.answers import RULES, fits_of
 from labelzoo.inference.kernel_neighbors.bregman import bregman
 from labelzoo.inference.kernel_neighbors.dual import dual
-from labelzoo.inference.kernel_neighbors.engines import ENGINES, coefficients_of, problems_of
+from labelzoo.inference.kernel_neighbors.engines import ENGINES, coefficients_of
 from labelzoo.inference.kernel_neighbors.predict import (
     classify,
     classify_by_neighbors,
@@ -112,7 +112,7 @@ EDGES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "one row, hard": (ONE_HOT[:1], X[:1], {"gamma": None}),
     "one row of labels": (np.array([[1, 1, 0]]), X[:1], {}),
     "a row a class": (np.eye(3, dtype=int), X[:3], {"gamma": None}),
-    "constant features": (ONE_HOT[:5], np.ones((5, 2)), {"gamma": 0.1}),
+    "constant features": (ONE_HOT[:5], np.ones((5, 2)), {"tolerance": 1e-6}),
     "duplicates": (np.repeat(ONE_HOT[:4], 2, axis=0), np.repeat(X[:4], 2, axis=0), {}),
 }
 
@@ -301,29 +301,30 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("case", stationarity.CASES, ids=lambda case: case.engine)
-def test_engines_rest_where_the_programs_gradient_vanishes(case: Any, name: str) -> None:
+def test_engines_rest_where_the_programs_gradient_vanishes(name: str) -> None:
     with jax.enable_x64(True):
-        gradients = Gradients(case, {name: CASES[name]()})
-        result = gradients.check(name)
-        assert result.passed, result.detail
-        for words, wrong in case.mutants:
-            assert gradients.largest(wrong, name)[0] > MUTANT_FLOOR, words
+        # Both engines have one objective, which is compiled once.
+        gradients = Gradients(stationarity.CASES[0], {name: CASES[name]()})
+        for case in stationarity.CASES:
+            worst, where = gradients.largest(case.fixed_point, name)
+            assert worst < THRESHOLD, f"{case.engine}: {worst:.1e} of {where}"
+            for words, wrong in case.mutants:
+                assert gradients.largest(wrong, name)[0] > MUTANT_FLOOR, f"{case.engine}: {words}"
 
 
-def test_checks_are_of_both_engines_and_of_their_options() -> None:
+def test_checks_are_of_both_engines() -> None:
     assert {case.engine for case in stationarity.CASES} == {engine.name for engine in ENGINES}
-    assert not problems_of(spec.prepare(data_of(np.tile([0, 1], (18, 1))), spec.resolve({"form": "labels"})))
+    assert len({case.objective for case in stationarity.CASES}) == 1
 
 
 @pytest.mark.parametrize("case", enumeration.CASES, ids=lambda case: case.name)
-def test_views_marginalise_and_faults_are_noticed(case: Any) -> None:
+def test_views_marginalise_and_wrong_inputs_are_noticed(case: Any) -> None:
+    """Wrong views, each of which is compiled, are left to the check of the model."""
     with jax.enable_x64(True):
         found, program = compare_at(case, spec.views[case.view_to], 11), spec.views[case.view_from]
         assert residual(found, program) <= case.threshold
-        faults = [residual(found, wrong) for _, wrong in case.mutants]
-        faults += [residual(found, program, change) for _, change in case.wrong_inputs]
-    assert len(faults) == 9 and min(faults) > 1e3 * case.threshold, faults
+        faults = [residual(found, program, change) for _, change in case.wrong_inputs]
+    assert len(faults) == 7 and min(faults) > 1e3 * case.threshold, faults
 
 
 SMALL, CODES = X[:7], np.array([0, 1, 0, 1, 0, 1, 0])
