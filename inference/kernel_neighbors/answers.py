@@ -37,7 +37,7 @@ def fits_of(tree: Any) -> list[Fit]:
     if not isinstance(tree, xr.DataTree) or tree.attrs.get("model") != "kernel_neighbors":
         found = tree.attrs.get("model") if isinstance(tree, xr.DataTree) else type(tree).__name__
         raise ValueError(f"tree must be a posterior of kernel_neighbors, got {found!r}")
-    if "engine_state" not in tree.children:
+    if "engine_state" not in tree.children or "multipliers" not in tree["engine_state"]:
         raise ValueError(
             f"tree is a posterior of the engine {tree.attrs['engine']!r}, which keeps no class kernels: fit "
             "with bregman or dual"

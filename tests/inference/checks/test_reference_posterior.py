@@ -50,6 +50,7 @@ SHIPPED = (
     "bpca_tiny",
     "compressed_gp_tiny",
     "gp_bernoulli_mixture_tiny",
+    "kernel_neighbors_tiny",
     "label_gp_tiny",
     "label_logistic_tiny",
     "sparse_bayes_tiny",
