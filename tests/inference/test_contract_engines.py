@@ -33,7 +33,10 @@ FEW: dict[str, Any] = {
 
 PAIRS = [(model, engine) for model in registry.names() for engine in registry.get(model).engines]
 
-every_engine = pytest.mark.parametrize(("model", "name"), PAIRS, ids=[f"{m}-{e}" for m, e in PAIRS])
+# The scope puts the tests of one engine next to one another: two workers then do not both fit it.
+every_engine = pytest.mark.parametrize(
+    ("model", "name"), PAIRS, ids=[f"{m}-{e}" for m, e in PAIRS], scope="module"
+)
 
 
 @cache
