@@ -14,11 +14,11 @@
 # # Class kernels
 #
 # Every class gets a kernel of its own, as near to one prior kernel as it can be while each labelled row
-# resembles its own class enough and the others little enough (Jain and Kapoor, CVPR 2009, corrected as on the
-# errata page). The shares of a row's similarities are probabilities of its classes, and the row whose largest
-# share is smallest is the one to ask about next. This notebook shows the kernels, two ways to the same
-# optimum, the Bayesian version that the paper does not have, what hard constraints do to classes that
-# overlap, and the choice of rows. `docs/kernel_neighbors.md` has the formulas and the measurements.
+# resembles its own class enough and the others little enough (Jain and Kapoor, CVPR 2009; our readings of it
+# are on the errata page). The shares of a row's similarities are probabilities of its classes, and the row
+# whose largest share is smallest is the one to ask about next. This notebook shows the kernels, two ways to
+# the same optimum, the Bayesian version that the paper does not have, what hard constraints do to classes
+# that overlap, and the choice of rows. `docs/kernel_neighbors.md` has the formulas and the measurements.
 
 # %%
 import warnings
