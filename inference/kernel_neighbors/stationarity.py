@@ -10,6 +10,7 @@ The kernels are formed from the multipliers that an engine returns, their diverg
 the program's own.
 """
 
+import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -89,7 +90,9 @@ def fixed_point(
     factors, multipliers = [], []
     for problem in problems_of(inputs):
         posed = pose(problem)
-        fit = solve(posed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of totals, which a wrong problem may well have
+            fit = solve(posed)
         V = np.asarray(class_means(problem.y[None], len(problem.classes), np))
         V = V * (posed.a / problem.a)[:, None] ** 0.5
         factors.append(jnp.linalg.cholesky(whitened(problem.K0, *change(V, fit.W.T))))
