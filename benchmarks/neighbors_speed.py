@@ -139,16 +139,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("parts", nargs="*", default=["gaps", "sweep", "warm"])
+    parser.add_argument("parts", nargs="*", default=["gaps", "sweep", "warm"], help="gaps, sweep, warm")
     sizes = {"rows": 2000, "classes": 100, "sweeps": 5, "repeats": 20, "seed": 0, "max_sweeps": 3000}
     for name, value in sizes.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
     parser.add_argument("--tightest", type=float, default=1e-8, help="least tolerance of warm starts")
     args = parser.parse_args()
+    known = {"gaps": gaps, "sweep": sweeps, "warm": warm}
+    for part in args.parts:
+        if part not in known:
+            parser.error(f"no part {part!r}; parts: {', '.join(known)}")
     warnings.filterwarnings("ignore", message=".*training rows have a total")
     with threadpool_limits(1):
         for part in args.parts:
-            {"gaps": gaps, "sweep": sweeps, "warm": warm}[part](args)
+            known[part](args)
 
 
 if __name__ == "__main__":

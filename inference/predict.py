@@ -224,6 +224,15 @@ def predict_topk(
     return TopK(labels, scores, num_labels)
 
 
+def _law_of(tree: xr.DataTree, name: str, words: str) -> Any:
+    """Return the function of that name on the card of the posterior's model; ValueError without one."""
+    spec = registry.get(str(tree.attrs["model"])).spec
+    law = getattr(spec, name)
+    if law is None:
+        raise ValueError(f"model {spec.name!r} has no {words} (ModelSpec.{name})")
+    return law
+
+
 def label_law(tree: xr.DataTree, data: Any) -> Any:
     """Return the Gaussian law of the labels of new rows, a `labelzoo.acquisition.label_law.LabelLaw`.
 
@@ -232,10 +241,8 @@ def label_law(tree: xr.DataTree, data: Any) -> Any:
     ValueError
         If the model has none, or the features are not those of the posterior.
     """
-    spec = registry.get(str(tree.attrs["model"])).spec
-    if spec.label_law is None:
-        raise ValueError(f"model {spec.name!r} has no Gaussian law of a row's labels (ModelSpec.label_law)")
-    return spec.label_law(point_draws(tree), features_of(tree, data), constants_of(tree))
+    law = _law_of(tree, "label_law", "Gaussian law of a row's labels")
+    return law(point_draws(tree), features_of(tree, data), constants_of(tree))
 
 
 def mixture_law(tree: xr.DataTree, data: Any) -> Any:
@@ -246,13 +253,11 @@ def mixture_law(tree: xr.DataTree, data: Any) -> Any:
     ValueError
         If the model has none, or the features are not those of the posterior.
     """
-    spec = registry.get(str(tree.attrs["model"])).spec
-    if spec.mixture_law is None:
-        raise ValueError(f"model {spec.name!r} has no mixture law of a row's labels (ModelSpec.mixture_law)")
+    law = _law_of(tree, "mixture_law", "mixture law of a row's labels")
     draws = {str(name): site.values for name, site in tree["posterior"].to_dataset().data_vars.items()}
     kept = tree["engine_state"].to_dataset().data_vars if "engine_state" in tree.children else {}
     state = {str(name): value.values for name, value in kept.items()}
-    return spec.mixture_law(draws, features_of(tree, data), constants_of(tree), state)
+    return law(draws, features_of(tree, data), constants_of(tree), state)
 
 
 def target_law(tree: xr.DataTree, data: Any) -> Any:
@@ -263,10 +268,8 @@ def target_law(tree: xr.DataTree, data: Any) -> Any:
     ValueError
         If the model has none, or the features are not those of the posterior.
     """
-    spec = registry.get(str(tree.attrs["model"])).spec
-    if spec.target_law is None:
-        raise ValueError(f"model {spec.name!r} has no law of compressed targets (ModelSpec.target_law)")
-    return spec.target_law(point_draws(tree), features_of(tree, data), constants_of(tree))
+    law = _law_of(tree, "target_law", "law of compressed targets")
+    return law(point_draws(tree), features_of(tree, data), constants_of(tree))
 
 
 def class_similarity(tree: xr.DataTree, data: Any) -> Any:
@@ -279,10 +282,8 @@ def class_similarity(tree: xr.DataTree, data: Any) -> Any:
     ValueError
         If the model has none, or the features are not those of the posterior.
     """
-    spec = registry.get(str(tree.attrs["model"])).spec
-    if spec.class_similarity is None:
-        raise ValueError(f"model {spec.name!r} has no similarities to classes (ModelSpec.class_similarity)")
-    return spec.class_similarity(point_draws(tree), features_of(tree, data), constants_of(tree))
+    law = _law_of(tree, "class_similarity", "similarities to classes")
+    return law(point_draws(tree), features_of(tree, data), constants_of(tree))
 
 
 class _Constants:

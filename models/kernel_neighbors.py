@@ -103,10 +103,17 @@ def wishart(
     positive_total: bool = True,
     cross: Array | None = None,
     codes_new: Array | None = None,
+    excess: float = 2.0,
     **rest: Any,
 ) -> None:
-    """The program with the class kernels as sites; arguments as in `summed`."""
-    similarity = _sample_kernels(K0, codes, num_classes)
+    """The program with the class kernels as sites; arguments as in `summed`.
+
+    Parameters
+    ----------
+    excess : float
+        Degrees of freedom above the number of rows; with 2 the mode of a kernel is K0.
+    """
+    similarity = _sample_kernels(K0, codes, num_classes, excess)
     _constrain(similarity, codes, alpha, beta, price, positive_total)
     _label_new_rows(jnp.linalg.solve(K0, similarity.T).T, codes, cross, codes_new)
 
@@ -221,11 +228,11 @@ def class_probs(similarity: Array, negative: str = "clip", xp: Any = np) -> Arra
     return xp.where(usable, kept / xp.where(usable, total, 1.0), 1.0 / kept.shape[-1])
 
 
-def _sample_kernels(K0: Array, codes: Array, num_classes: int) -> Array:
+def _sample_kernels(K0: Array, codes: Array, num_classes: int, excess: float = 2.0) -> Array:
     """Sample the kernels and return u (class, graph)."""
     n, count = K0.shape[0], codes.shape[0] * num_classes
     with numpyro.plate("class", count):
-        kernels = numpyro.sample("kernels", dist.Wishart(n + 2.0, scale_matrix=K0))
+        kernels = numpyro.sample("kernels", dist.Wishart(n + excess, scale_matrix=K0))
     return jnp.einsum("lij,lj->li", kernels, class_means(codes, num_classes))
 
 

@@ -60,6 +60,8 @@ drop_incomplete : what to do with rows of which some labels are observed and oth
 """
 
 FORMS = ("auto", "classes", "labels")
+SHORTEST = 1e-6
+"""Least length_factor; its inverse is the largest."""
 MAX_FUNCTIONALS = 60
 """Most similarities, and most shares, that `functionals` returns."""
 
@@ -213,8 +215,11 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         if settings[name] not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}, got {settings[name]!r}")
     factor = real(settings["length_factor"])
-    if not 0 < factor < np.inf:
-        raise ValueError(f"length_factor must be a positive number, got {settings['length_factor']!r}")
+    if not SHORTEST <= factor <= 1 / SHORTEST:
+        raise ValueError(
+            f"length_factor must be a number from {SHORTEST:g} to {1 / SHORTEST:g}, got "
+            f"{settings['length_factor']!r}"
+        )
     for name in ("positive_total", "drop_incomplete"):
         if not isinstance(settings[name], bool | np.bool_):
             raise ValueError(f"{name} must be True or False, got {settings[name]!r}")

@@ -13,13 +13,17 @@ import numpy as np
 from scipy import sparse
 
 from labelzoo.acquisition.class_similarity import ClassSimilarity
+from labelzoo.arguments import size_words
 from labelzoo.models.gp_kernel import GPKernel
 from labelzoo.models.kernel_neighbors import class_probs
+from labelzoo.models.spec import MAX_DENSE_BYTES
 
 Array = Any
 Draws = Mapping[str, Any]
 Constants = Mapping[str, Any]
 
+MAX_DRAWS = 400
+"""Most posterior draws that `class_similarity` keeps, evenly spaced."""
 LEAST_SHARE = 1e-3
 """Of a row's probability that is spread evenly: a similarity of 0 is no proof."""
 
@@ -99,13 +103,28 @@ def class_similarity(draws: Draws, X_new: Any, constants: Constants) -> ClassSim
     constants : mapping
         As saved with the posterior.
 
+    Raises
+    ------
+    ValueError
+        If the table of similarities would pass the memory cap.
+
     Notes
     -----
-    2 row graph (features + sample class) flops.
+    2 row graph (features + sample class) flops; `MAX_DRAWS` samples at most.
     """
+    coefficients = np.asarray(draws["coefficients"], float)
+    keep = np.linspace(0, len(coefficients) - 1, min(len(coefficients), MAX_DRAWS)).round().astype(int)
+    coefficients = coefficients[keep]
+    size = 8.0 * X_new.shape[0] * max(coefficients.shape[0] * coefficients.shape[1], coefficients.shape[2])
+    if size > MAX_DENSE_BYTES:
+        raise ValueError(
+            f"X: the similarities of {X_new.shape[0]} rows to {coefficients.shape[1]} classes over "
+            f"{len(coefficients)} draws take {size_words(size)}, above the cap of "
+            f"{size_words(MAX_DENSE_BYTES)}: pass fewer rows"
+        )
     kernel = kernel_of(constants)
     cross = kernel.of_mapped(mapped_rows(kernel, X_new), np.asarray(constants["mapped"]))
-    found = np.asarray(draws["coefficients"], float) @ cross.T
+    found = coefficients @ cross.T
     split = np.swapaxes(found, 1, 2).reshape(len(found), len(cross), *problem_shape(constants))
     return ClassSimilarity(split, bool(constants["one_class"]))
 

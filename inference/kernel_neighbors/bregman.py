@@ -122,7 +122,10 @@ def extrapolated(problem: Problem, state: State, history: list[Array]) -> State:
 
 
 def sweep(problem: Problem, state: State, rows: Array, table: list[Side]) -> int:
-    """Project `rows` one after the other, in place; return how many projections moved."""
+    """Project `rows` one after the other, in place; return how many projections moved.
+
+    ``kw`` and ``c`` of the state are left as they were: `state_of` its multipliers gives the state after it.
+    """
     moved = 0
     lam, W, b, D = state.lam, state.W, state.b, state.D
     own = own_weights(problem)

@@ -166,7 +166,11 @@ def _stepped(problem: Problem, point: Point) -> Point | None:
     """Return the point after a predictor and a corrector; None where the domain leaves no step."""
     lam, room, z, u = point[:4]
     bounded = bool(np.isfinite(problem.upper))
-    factor, scale = _factor(problem, point, z / lam + u / room)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        diagonal = z / lam + u / room
+    if not np.isfinite(diagonal).all():
+        return None  # a multiplier has come to its bound exactly: as near as numbers go
+    factor, scale = _factor(problem, point, diagonal)
     gap = _complementarity(*point[:4])
 
     def direction(mu: float, first: Any, second: Any) -> tuple[Array, ...]:
@@ -197,7 +201,8 @@ def _stepped(problem: Problem, point: Point) -> Point | None:
 def _to_zero(x: Array, dx: Array) -> float:
     """Return the largest step, 1 at most, along which x + step dx is not negative."""
     falling = dx < 0
-    return min(1.0, float((-x[falling] / dx[falling]).min(initial=np.inf)))
+    with np.errstate(over="ignore"):  # a step of 1e-320 goes as far as one likes
+        return min(1.0, float((-x[falling] / dx[falling]).min(initial=np.inf)))
 
 
 def _factor(problem: Problem, point: Point, diagonal: Array) -> tuple[Any, Array]:

@@ -1,16 +1,13 @@
 """``wishart`` marginalises to ``summed``: what the constraints do not read of a kernel goes."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
 
 from labelzoo.inference.checks.marginal import EnumerationCase, Nodes, gauss_legendre
-from labelzoo.models import kernel_neighbors
-from labelzoo.models.kernel_neighbors import class_means, reflected
+from labelzoo.models.kernel_neighbors import class_means, reflected, wishart
 
 Array = Any
 Inputs = Mapping[str, Any]
@@ -75,28 +72,6 @@ def carry(state: State, inputs: Inputs) -> tuple[State, float]:
     return state, 0.5 * float(np.log(state["square"]).sum())
 
 
-def _degrees(degrees: float) -> Any:
-    """Return ``wishart`` with other degrees of freedom."""
-
-    def wrong(**inputs: Any) -> None:
-        with numpyro.plate("class", 2):
-            law = dist.Wishart(degrees, scale_matrix=jnp.asarray(inputs["K0"]))
-            kernels = numpyro.sample("kernels", law)
-        s = jnp.einsum("lij,lj->li", kernels, class_means(inputs["codes"], 2))
-        codes = inputs["codes"]
-        g = kernel_neighbors.violations(
-            kernel_neighbors.of_problems(s, codes), codes, inputs["alpha"], inputs["beta"], True
-        )
-        numpyro.factor("constraints", -0.5 * inputs["price"] * jnp.maximum(g, 0.0).sum())
-        new = kernel_neighbors.of_problems(
-            jnp.linalg.solve(inputs["K0"], s.T).T @ inputs["cross"].T, np.zeros((1, 1))
-        )
-        probs = kernel_neighbors.class_probs(new, xp=jnp)
-        numpyro.sample("codes_new", dist.Categorical(probs=probs), obs=inputs["codes_new"])
-
-    return wrong
-
-
 CASES = (
     EnumerationCase(
         name="wishart -> summed",
@@ -108,8 +83,8 @@ CASES = (
         grid=rest_grid,
         carry=carry,
         mutants=(
-            ("n + 1 degrees of freedom", _degrees(3.0)),
-            ("n + 4 degrees of freedom", _degrees(6.0)),
+            ("n + 1 degrees of freedom", partial(wishart, excess=1.0)),
+            ("n + 4 degrees of freedom", partial(wishart, excess=4.0)),
         ),
         wrong_inputs=(
             ("K0 doubled", lambda inputs: {**inputs, "K0": 2.0 * inputs["K0"]}),

@@ -213,6 +213,13 @@ def nonpositive_totals(problem: Problem, similarity: Array) -> int:
     return int((similarity.sum(axis=1) <= least).sum())
 
 
+def _advice(problem: Problem) -> str:
+    """Say what may give rows of the problem a positive total."""
+    softer = "lower gamma" if np.isfinite(problem.upper) else "set gamma"
+    prior = (problem.kv.sum(axis=1) <= 0).any()
+    return f"{softer}, or alpha and beta nearer to 1 / C" + (", or another prior kernel" if prior else "")
+
+
 def finish(
     problem: Problem, lam: Array, *, projections: int, sweeps: int, tolerance: float, message: str = ""
 ) -> Fit:
@@ -226,8 +233,8 @@ def finish(
     low = nonpositive_totals(problem, s)
     if low:
         warnings.warn(
-            f"{low} of {len(s)} training rows have a total similarity that is not positive: the constraints "
-            "hold there and the shares mean nothing; set gamma, or alpha and beta nearer to 1 / C",
+            f"{low} of {len(s)} training rows have a total similarity that is not positive, where shares "
+            f"mean nothing: {_advice(problem)}",
             UserWarning,
             stacklevel=3,
         )

@@ -26,6 +26,9 @@ SMALLEST_PIVOT = 1e-10
 """A pivot of the Cholesky factor below this share of the mean diagonal counts as singular."""
 SAME = 1e-12
 """Rows whose squared distance in K0 is below this share of the mean diagonal are duplicates."""
+LEAST_SHARE = 1e-9
+"""Smallest alpha and beta."""
+LARGEST_JITTER = 1.0
 BLOCK = 256
 
 
@@ -206,6 +209,11 @@ def read_shares(alpha: Any, beta: Any, number: int) -> tuple[float, float]:
         raise ValueError(f"alpha must be a number above 0 and below 1, got {alpha!r}")
     if not 0 < second < np.inf:
         raise ValueError(f"beta must be a finite number above 0, got {beta!r}")
+    for name, share in (("alpha", first), ("beta", second)):
+        if share < LEAST_SHARE:
+            raise ValueError(
+                f"{name} must be at least {LEAST_SHARE:g}, its inverse is computed with, got {share!r}"
+            )
     return first, second
 
 
@@ -265,8 +273,8 @@ def read_gamma(gamma: Any) -> float | None:
 def read_jitter(jitter: Any) -> float:
     """Return the jitter as a share of the mean diagonal; ValueError for a negative one."""
     share = real(jitter)
-    if not 0 <= share < np.inf:
-        raise ValueError(f"jitter must be a finite number of at least 0, got {jitter!r}")
+    if not 0 <= share <= LARGEST_JITTER:
+        raise ValueError(f"jitter must be a share of the mean diagonal, from 0 to 1, got {jitter!r}")
     return share
 
 

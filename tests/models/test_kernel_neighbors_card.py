@@ -12,12 +12,13 @@ from labelzoo.data import LabelData
 from labelzoo.inference.kernel_neighbors.dual import dual
 from labelzoo.inference.kernel_neighbors.engines import coefficients_of, problems_of
 from labelzoo.inference.kernel_neighbors.predict import probabilities
-from labelzoo.models import kernel_neighbors_card
+from labelzoo.models import kernel_neighbors_card, kernel_neighbors_predict
 from labelzoo.models.gp_kernel import median_squared_distance
 from labelzoo.models.kernel_neighbors import class_probs
 from labelzoo.models.kernel_neighbors_card import functionals, spec
 from labelzoo.models.kernel_neighbors_predict import (
     LEAST_SHARE,
+    MAX_DRAWS,
     class_similarity,
     cross_kernel,
     kernel_of,
@@ -267,10 +268,14 @@ BAD: list[tuple[Any, Any, dict[str, Any], str]] = [
     (ONE_HOT, X, {"beta": np.inf}, "beta must be a finite number above 0, got inf"),
     (ONE_HOT, X, {"gamma": 0.0}, "gamma must be a finite number above 0, or None, got 0.0"),
     (ONE_HOT, X, {"gamma": "soft"}, "gamma must be a finite number above 0, or None, got 'soft'"),
-    (ONE_HOT, X, {"jitter": -1e-3}, "jitter must be a finite number of at least 0, got -0.001"),
-    (ONE_HOT, X, {"jitter": "some"}, "jitter must be a finite number of at least 0, got 'some'"),
-    (ONE_HOT, X, {"length_factor": 0.0}, "length_factor must be a positive number, got 0.0"),
-    (ONE_HOT, X, {"length_factor": np.inf}, "length_factor must be a positive number, got inf"),
+    (ONE_HOT, X, {"jitter": -1e-3}, "jitter must be a share of the mean diagonal, from 0 to 1, got -0.001"),
+    (ONE_HOT, X, {"jitter": "some"}, "jitter must be a share of the mean diagonal, from 0 to 1, got 'some'"),
+    (ONE_HOT, X, {"jitter": 1e300}, "jitter must be a share of the mean diagonal, from 0 to 1, got 1e+300"),
+    (ONE_HOT, X, {"alpha": 1e-320}, "alpha must be at least 1e-09"),
+    (ONE_HOT, X, {"beta": 1e-10}, "beta must be at least 1e-09"),
+    (ONE_HOT, X, {"length_factor": 0.0}, "length_factor must be a number from 1e-06 to 1e+06, got 0.0"),
+    (ONE_HOT, X, {"length_factor": 1e-300}, "length_factor must be a number from 1e-06 to 1e+06"),
+    (ONE_HOT, X, {"length_factor": np.inf}, "length_factor must be a number from 1e-06 to 1e+06, got inf"),
     (ONE_HOT, X, {"form": "class"}, "form must be one of auto, classes, labels, got 'class'"),
     (ONE_HOT, X, {"negative": "abs"}, "negative must be one of clip, raw, got 'abs'"),
     (ONE_HOT, X, {"kernel": "linear"}, "kernel must be one of auto, rbf, cosine, got 'linear'"),
@@ -348,6 +353,20 @@ def test_the_log_score_of_raw_shares_is_finite() -> None:
             scores.append(np.asarray(log_score(draw, new, jax.random.key(0))))
     assert np.isfinite(scores[0]).all()
     np.testing.assert_allclose(scores[0], scores[1])
+
+
+def test_long_posteriors_are_thinned_and_large_tables_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = prepared()
+    draws = {"coefficients": np.arange(1000.0)[:, None, None] * np.ones((1, 3, 12))}
+    law = class_similarity(draws, NEW, kept(given))
+    assert law.similarity.shape == (MAX_DRAWS, 5, 1, 3)
+    ends = law.similarity[[0, -1], 0, 0, 0]
+    assert ends[0] == 0.0
+    whole = class_similarity({"coefficients": draws["coefficients"][-1:]}, NEW, kept(given))
+    np.testing.assert_allclose(ends[1], whole.similarity[0, 0, 0, 0])
+    monkeypatch.setattr(kernel_neighbors_predict, "MAX_DENSE_BYTES", 8 * 5 * MAX_DRAWS * 3 - 1)
+    with pytest.raises(ValueError, match="X: the similarities of 5 rows to 3 classes over 400 draws take"):
+        class_similarity(draws, NEW, kept(given))
 
 
 def test_the_cap_counts_features_too(monkeypatch: pytest.MonkeyPatch) -> None:

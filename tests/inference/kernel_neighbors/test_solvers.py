@@ -301,7 +301,7 @@ BAD: dict[str, Any] = {
     "alpha must be a number above 0 and below 1, got True": lambda: tiny(alpha=True),
     "beta must be a finite number above 0, got 0.0": lambda: tiny(beta=0.0),
     "gamma must be a finite number above 0, or None, got -1": lambda: tiny(gamma=-1),
-    "jitter must be a finite number of at least 0, got -0.1": lambda: tiny(jitter=-0.1),
+    "jitter must be a share of the mean diagonal, from 0 to 1, got -0.1": lambda: tiny(jitter=-0.1),
     "K0 must be square": lambda: read_problem(np.ones((2, 3)), [0, 1]),
     "K0 must be symmetric": lambda: read_problem([[1.0, 0.5], [0.0, 1.0]], [0, 1]),
     "K0 has nan at row 0, column 1": lambda: read_problem([[1.0, np.nan], [0.0, 1.0]], [0, 1]),
@@ -327,6 +327,23 @@ BAD: dict[str, Any] = {
 def test_bad_input_is_refused(message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         BAD[message]()
+
+
+@pytest.mark.parametrize("gamma", [None, 1e-300])
+def test_a_solver_that_cannot_go_on_stops_without_noise(gamma: float | None) -> None:
+    """Warnings of NumPy are errors here; multipliers come to their bounds exactly."""
+    fit = dual(problem(1, 10, 3, gamma=gamma), tolerance=1e-300)
+    assert fit.gap < 1e-12
+
+
+def test_the_advice_on_totals_fits_the_constraints() -> None:
+    K = np.array([[1.0, -0.9, -0.9], [-0.9, 1.0, 0.7], [-0.9, 0.7, 1.0]])
+    for gamma, words in ((None, "set gamma"), (1.0, "lower gamma")):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            dual(read_problem(K, [0, 1, 1], gamma=gamma, alpha=0.9, beta=0.9, positive_total=False))
+        said = [str(one.message) for one in seen]
+        assert any(words in one and "another prior kernel" in one for one in said), said
 
 
 def test_conflicting_duplicates_need_gamma() -> None:
