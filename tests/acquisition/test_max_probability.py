@@ -8,7 +8,6 @@ import pytest
 
 from labelzoo.acquisition.max_probability import (
     first_queries,
-    largest_label_probability,
     largest_probability,
 )
 
@@ -45,19 +44,10 @@ def test_first_queries_are_the_largest_scores_and_ties_go_to_the_smaller_row() -
     assert first_queries(largest_probability(np.zeros((0, 3))), 2).shape == (0,)
 
 
-def test_many_labels_by_hand() -> None:
-    p = np.array([[0.5, 0.9], [0.2, 0.7]])
-    np.testing.assert_allclose(largest_label_probability(p), [-0.7, -0.75])
-    np.testing.assert_allclose(largest_label_probability(p, "min"), [-0.5, -0.7])
-
-
 BAD: dict[str, Any] = {
     "similarity has nan at row 0, column 1": lambda: largest_probability([[1.0, np.nan]]),
     "similarity must have at least one class": lambda: largest_probability(np.zeros((2, 0))),
     "negative must be 'clip' or 'raw', got 'abs'": lambda: largest_probability(S, "abs"),
-    "probs has 1.5 at row 0, label 1": lambda: largest_label_probability([[0.5, 1.5]]),
-    "probs must have at least one label": lambda: largest_label_probability(np.zeros((2, 0))),
-    "over must be 'mean' or 'min', got 'max'": lambda: largest_label_probability([[0.5]], "max"),
     "batch must be an integer of at least 1, got 0": lambda: first_queries([1.0], 0),
 }
 
