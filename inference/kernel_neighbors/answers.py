@@ -60,7 +60,7 @@ def fits_of(tree: Any) -> list[Fit]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of totals: the engine has warned
         return [
-            finish(problem, one, projections=0, sweeps=0, tolerance=1e-6)
+            finish(problem, one, tolerance=1e-6)
             for problem, one in zip(problems_of(inputs), lam, strict=True)
         ]
 

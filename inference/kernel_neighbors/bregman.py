@@ -18,6 +18,7 @@ import numpy as np
 
 from labelzoo.arguments import real, whole_number
 from labelzoo.inference.kernel_neighbors.block import Side, project, sides
+from labelzoo.inference.kernel_neighbors.dual import MAX_SIZE, maximize
 from labelzoo.inference.kernel_neighbors.multipliers import (
     Fit,
     State,
@@ -30,7 +31,8 @@ from labelzoo.inference.kernel_neighbors.multipliers import (
     read_start,
     similarity_of,
     state_of,
-    violation_of,
+    gap_terms,
+    violations_of,
 )
 from labelzoo.inference.kernel_neighbors.problem import Problem
 
@@ -43,6 +45,16 @@ MAX_SWEEPS = 20000
 MEMORY = 5
 """Sweeps from one extrapolation to the next."""
 RIDGE = 1e-10
+OFF_BOUND = 1e-9
+"""Share of the mean multiplier from which on one is off its bound."""
+PATIENCE = 50
+"""Sweeps still to go from which on it pays to solve for many multipliers together."""
+
+
+NEGLIGIBLE = 0.1
+"""Share of the tolerance that rows which are not projected may have together."""
+STUCK = 3
+"""Polishes in succession that do not halve the error, after which the method gives up."""
 
 
 def bregman(
@@ -52,6 +64,7 @@ def bregman(
     tolerance: Any = TOLERANCE,
     max_sweeps: Any = MAX_SWEEPS,
     extrapolate: Any = True,
+    polish: Any = True,
 ) -> Fit:
     """Project row after row until the duality gap and the largest violation are small.
 
@@ -66,6 +79,9 @@ def bregman(
     max_sweeps : int
     extrapolate : bool
         Whether to extrapolate every `MEMORY` sweeps.
+    polish : bool
+        Whether to solve for all multipliers off their bounds together where more than `PATIENCE` sweeps are
+        left to go, as far as their errors tell, and no more than `MAX_SIZE` multipliers are off them.
 
     Returns
     -------
@@ -81,29 +97,70 @@ def bregman(
     if not 0 < tol < 1:
         raise ValueError(f"tolerance must be a number above 0 and below 1, got {tolerance!r}")
     most = whole_number("max_sweeps", max_sweeps, 1)
-    lam = read_start(problem, start)
+    state = inside(problem, read_start(problem, start))
     table = sides(own_weights(problem), problem.columns)
-    state, history, projections, sweeps = inside(problem, lam), [lam], 0, 0
-    while len(problem.classes) > 1 and sweeps < most:
-        s = similarity_of(problem, state)
-        g = constraints(problem, s)
-        if _small(problem, state, s, g, tol):
+    history, errors, rests, projections, sweeps, steps = [state.lam], [], [], 0, 0, 0
+    together, stuck = bool(state.lam.any()), False
+    while len(problem.classes) > 1:
+        g, error, rows = _look(problem, state, tol)
+        errors.append(error)
+        if error <= 1.0 or sweeps == most:
             break
-        rows = np.flatnonzero((state.lam > 0).any(axis=1) | (g > 0).any(axis=1))
+        free = off_bounds(problem, state.lam, g)
+        if polish and 0 < free.sum() <= MAX_SIZE and (together or _is_slow(errors)):
+            rests.append(error)
+            stuck = _is_stuck(rests)
+            if stuck:
+                break
+            lam, taken = maximize(problem, state.lam, free, tolerance=tol)
+            state, steps, errors, together = state_of(problem, lam), steps + taken, [], False
+            history = [state.lam.copy()]
+            continue
         projections += sweep(problem, state, rows, table)
-        sweeps += 1
         # W, b and D drift by rounding, so they are computed anew.
-        state = state_of(problem, state.lam)
+        state, sweeps = state_of(problem, state.lam), sweeps + 1
+        # After a polish one sweep is for the rows outside it.
+        together = bool(rests)
         history = [*history, state.lam.copy()]
         if extrapolate and len(history) > MEMORY:
             state = extrapolated(problem, state, history)
             history = [state.lam.copy()]
-    return finish(problem, state.lam, projections=projections, sweeps=sweeps, tolerance=tol)
+    counts = {"projections": projections, "sweeps": sweeps, "steps": steps}
+    return finish(problem, state.lam, tolerance=tol, rounding=stuck, **counts)
 
 
-def _small(problem: Problem, state: State, s: Array, g: Array, tolerance: float) -> bool:
-    gap = duality_gap(problem, state.lam, g) / (1.0 + abs(float(np.log(state.D).sum())))
-    return gap <= tolerance and violation_of(problem, s, g) <= tolerance
+def _look(problem: Problem, state: State, tolerance: float) -> tuple[Array, float, Array]:
+    """Return g, the larger of gap and violation over the tolerance, and the rows worth a projection.
+
+    The others have less than the share `NEGLIGIBLE` of what is allowed together.
+    """
+    s = similarity_of(problem, state)
+    g = constraints(problem, s)
+    allowed = tolerance * (1.0 + abs(float(np.log(state.D).sum())))
+    gaps = gap_terms(problem, state.lam, g).sum(axis=1)
+    violations = violations_of(problem, s, g)
+    error = max(duality_gap(problem, state.lam, g) / allowed, float(violations.max()) / tolerance)
+    worth = (gaps > NEGLIGIBLE * allowed / len(gaps)) | (violations > NEGLIGIBLE * tolerance)
+    return g, error, np.flatnonzero(worth)
+
+
+def _is_slow(errors: list[float]) -> bool:
+    """Say whether errors (over the tolerance), one a sweep, fall so slowly that `PATIENCE` sweeps are left."""
+    if len(errors) <= MEMORY:
+        return False
+    fall = np.log(errors[-1 - MEMORY] / errors[-1]) / MEMORY
+    return bool(fall * PATIENCE < np.log(errors[-1]))
+
+
+def _is_stuck(rests: list[float]) -> bool:
+    """Say whether the least errors before the polishes no longer fall: rounding lets them go no further."""
+    return len(rests) > STUCK and min(rests[-STUCK:]) > 0.5 * min(rests[:-STUCK])
+
+
+def off_bounds(problem: Problem, lam: Array, g: Array) -> Array:
+    """Return which multipliers are off their bounds, or pushed off them by g: bool (row, column)."""
+    edge = OFF_BOUND * float(lam.mean())
+    return ((lam > edge) | (g > 0)) & ((lam < problem.upper - edge) | (g < 0))
 
 
 def extrapolated(problem: Problem, state: State, history: list[Array]) -> State:

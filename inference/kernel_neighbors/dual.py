@@ -1,4 +1,4 @@
-"""All multipliers at once: a primal-dual interior point method with the whole Hessian.
+"""Many multipliers at once: a primal-dual interior point method with their whole Hessian.
 
 The dual is concave, its gradient is g, and minus its Hessian is H = A' B A with, for each class,
 
@@ -9,8 +9,10 @@ and A_i = diag(own_i) + 1 sign_i' at row i. The steps are those of Mehrotra (199
     g + z - u = 0,   lam z = mu,   (upper - lam) u = mu,
 
 one Cholesky factor of H + z / lam + u / (upper - lam) each; 15 to 35 of them reach rounding. Steps that only
-project onto lam >= 0 stall here, since hundreds of multipliers change sides. Memory (row column)^2, time its
-power 3/2 a step: for at most `MAX_SIZE` multipliers.
+project onto lam >= 0 stall here, since hundreds of multipliers change sides.
+
+`dual` frees all multipliers; `maximize` any of them, the others held where they are. For F free ones memory is
+F^2 and a step F^3 / 3 flops, 2 row^2 class for the gradient and about 10 F^2 for H: at most `MAX_SIZE`.
 
 Jain and Kapoor, CVPR 2009, eq. 9 for all rows together.
 """
@@ -36,7 +38,7 @@ from labelzoo.inference.kernel_neighbors.problem import Problem
 Array = Any
 
 MAX_SIZE = 4000
-"""Multipliers: H takes 128 MB there."""
+"""Free multipliers: H takes 128 MB there."""
 TOLERANCE = 1e-10
 MAX_STEPS = 200
 SLACK_OF_STOP = 0.01
@@ -44,21 +46,50 @@ SLACK_OF_STOP = 0.01
 TO_EDGE = 0.995
 ZERO = 1e-16
 """Multipliers below this share of the largest become 0."""
+OFF_BOUND = 0.1
+"""Share of the mean free multiplier by which a start keeps off its bounds."""
 RIDGES = (0.0, 1e-15, 1e-13, 1e-11, 1e-9, 1e-7)
 """Added to H scaled to a unit diagonal, until it has a factor."""
 
 
+class Free(NamedTuple):
+    """The multipliers that are solved for, the others being held.
+
+    Attributes
+    ----------
+    rows, columns : int (free,)
+        Where they are.
+    own, sign : (free,)
+        -1 / alpha, 1 / beta or 0 (for totals), and 1 or -1: what a unit adds to t of its class and of all.
+    held : (row, column)
+        The multipliers to begin with; those that are not free stay.
+    """
+
+    rows: Array
+    columns: Array
+    own: Array
+    sign: Array
+    held: Array
+
+    def filled(self, values: Array) -> Array:
+        """Return all multipliers (row, column), the free ones as given."""
+        lam = self.held.copy()
+        lam[self.rows, self.columns] = values
+        return lam
+
+
 class Point(NamedTuple):
-    """Multipliers, those of their bounds z and u (0 without an upper bound), and what follows.
+    """Free multipliers, those of their bounds z and u (0 without an upper bound), and what follows.
 
     `room` is upper - lam, kept beside lam because the difference rounds to 0; 1 without an upper bound.
 
     Attributes
     ----------
-    lam, room, z, u : (row, column)
+    lam, room, z, u : (free,)
     state : State
+        Of all multipliers.
     s : (row, class)
-    g : (row, column)
+    g : (free,)
     """
 
     lam: Array
@@ -83,7 +114,7 @@ def dual(problem: Problem, *, tolerance: Any = TOLERANCE, max_steps: Any = MAX_S
     Returns
     -------
     Fit
-        ``projections`` and ``sweeps`` are Newton steps.
+        ``projections`` and ``sweeps`` are 0, ``steps`` the Newton steps.
 
     Raises
     ------
@@ -99,70 +130,111 @@ def dual(problem: Problem, *, tolerance: Any = TOLERANCE, max_steps: Any = MAX_S
             f"{len(problem.y)} rows with {problem.columns} multipliers each are {size}, above the {MAX_SIZE} "
             "that are solved together: use bregman"
         )
-    if len(problem.classes) == 1:
-        zeros = np.zeros((len(problem.y), problem.columns))
-        return finish(problem, zeros, projections=0, sweeps=0, tolerance=tol)
-    point, steps = _first(problem), 0
-    while steps < most and not _close(problem, point, SLACK_OF_STOP * tol):
-        new = _stepped(problem, point)
+    lam, steps = np.zeros((len(problem.y), problem.columns)), 0
+    if len(problem.classes) > 1:
+        lam, steps = maximize(problem, lam, np.ones(lam.shape, bool), tolerance=tol, max_steps=most)
+    return finish(problem, lam, steps=steps, tolerance=tol, rounding=steps < most)
+
+
+def maximize(
+    problem: Problem, lam: Array, mask: Array, *, tolerance: float, max_steps: int = MAX_STEPS
+) -> tuple[Array, int]:
+    """Return the multipliers (row, column) that maximise the dual over some of them, and the steps taken.
+
+    Parameters
+    ----------
+    problem : Problem
+    lam : (row, column)
+        Multipliers whose kernels are positive definite.
+    mask : bool (row, column)
+        Which are free; the others stay.
+    tolerance, max_steps
+        As in `dual`.
+    """
+    free = _free(problem, lam, mask)
+    point, steps, goal = _first(problem, free), 0, SLACK_OF_STOP * tolerance
+    before = np.inf
+    while steps < max_steps:
+        apart, left = _distance(problem, point)
+        if apart <= goal and (left <= goal or left > 0.5 * before):
+            break  # at the goal, or the residual has come down to rounding
+        new = _stepped(problem, free, point)
         if new is None:
             break
-        point, steps = new, steps + 1
-    lam = np.where(point.lam < ZERO * point.lam.max(), 0.0, point.lam)
-    return finish(problem, lam, projections=steps, sweeps=steps, tolerance=tol)
+        point, steps, before = new, steps + 1, left
+    return free.filled(np.where(point.lam < ZERO * point.lam.max(), 0.0, point.lam)), steps
 
 
-def hessian(problem: Problem, state: State, s: Array) -> Array:
-    """Return minus the Hessian of the dual, (row, column, row, column)."""
-    n, number, columns = len(s), len(problem.classes), problem.columns
-    own = own_weights(problem)[problem.y]
-    sign = np.full((n, columns), -1.0)
-    sign[np.arange(n), problem.y] = 1.0
-    H, total = np.zeros((n, columns, n, columns)), np.zeros((n, n))
-    for c in range(number):
-        B = (problem.a[c] * problem.K0 - np.outer(problem.kv[:, c], problem.kv[:, c])) / (2.0 * state.D[c])
-        B += np.outer(s[:, c], s[:, c])
-        half = own[:, c, None] * B
-        total += B
-        H[:, c, :, c] += half * own[:, c]
-        H[:, c] += half[:, :, None] * sign
-        H[:, :, :, c] += sign[:, :, None] * half.T[:, None]
-    H += sign[:, :, None, None] * total[:, None, :, None] * sign
+def _free(problem: Problem, lam: Array, mask: Array) -> Free:
+    rows, columns = np.nonzero(mask)
+    padded = np.column_stack([own_weights(problem), np.zeros(len(problem.classes))])
+    own = padded[problem.y[rows], columns]
+    return Free(rows, columns, own, np.where(columns == problem.y[rows], 1.0, -1.0), lam)
+
+
+def hessian(problem: Problem, state: State, s: Array, free: Free) -> Array:
+    """Return minus the Hessian of the dual in the free multipliers: (free, free).
+
+    With T = sum_l B_l, an element is sign sign' T_ii' + own sign' B_c,ii' + sign own' B_c',ii', and
+    own own' B_c,ii' more where the classes c, c' are one.
+    """
+    half = 0.5 / state.D
+    used, at = np.unique(free.rows, return_inverse=True)
+    K, kv, s = problem.K0[np.ix_(used, used)], problem.kv[used], s[used]
+    total = (problem.a @ half) * K - (kv * half) @ kv.T + s @ s.T
+    c = np.minimum(free.columns, len(half) - 1)
+    K = K[np.ix_(at, at)]
+    one = (problem.a * half)[c] * K - kv[at][:, c] * (half[c] * kv[at, c]) + s[at][:, c] * s[at, c]
+    one *= free.own
+    H = one * free.sign[:, None]
+    H += H.T
+    H += (free.own[:, None] * one) * (c[:, None] == c)
+    H += free.sign[:, None] * total[np.ix_(at, at)] * free.sign
     return H
 
 
-def _first(problem: Problem) -> Point:
+def _first(problem: Problem, free: Free) -> Point:
     """Return a point inside the bounds and the domain, z and u of the gradient's size."""
-    shape = (len(problem.y), problem.columns)
-    g = constraints(problem, similarity_of(problem, state_of(problem, np.zeros(shape))))
-    scale = float(np.abs(g).mean())
-    level = min(0.1 / (len(g) * float(np.abs(g).max())), 0.5 * problem.upper)
-    while not is_inside(problem, state_of(problem, np.full(shape, level))):
+    lam = free.held[free.rows, free.columns]
+    g = constraints(problem, similarity_of(problem, state_of(problem, free.held)))[free.rows, free.columns]
+    scale = max(float(np.abs(g).mean()), 1e-300)
+    level = 0.1 / (len(problem.y) * max(float(np.abs(g).max()), 1e-300))
+    if lam.any():
+        level = OFF_BOUND * float(lam.mean())
+    level = min(level, 0.4 * problem.upper)
+    while True:
+        inner = np.clip(lam, level, problem.upper - level)
+        if is_inside(problem, state_of(problem, free.filled(inner))):
+            break
         level *= 0.5
-    z = np.maximum(-g, 0.1 * scale)
-    u = np.maximum(g, 0.1 * scale) if np.isfinite(problem.upper) else np.zeros(shape)
-    room = problem.upper - level if np.isfinite(problem.upper) else 1.0
-    return _point(problem, np.full(shape, level), np.full(shape, room), z, u)
+    bounded = bool(np.isfinite(problem.upper))
+    room = problem.upper - inner if bounded else np.ones(len(g))
+    if lam.any():
+        mu = float((inner * np.maximum(np.abs(g), 0.1 * scale)).mean())
+        z, u = mu / inner, bounded * mu / room
+    else:
+        z, u = np.maximum(-g, 0.1 * scale), bounded * np.maximum(g, 0.1 * scale)
+    return _point(problem, free, inner, room, z, u)
 
 
-def _point(problem: Problem, lam: Array, room: Array, z: Array, u: Array) -> Point:
-    state = state_of(problem, lam)
+def _point(problem: Problem, free: Free, lam: Array, room: Array, z: Array, u: Array) -> Point:
+    state = state_of(problem, free.filled(lam))
     s = similarity_of(problem, state)
-    return Point(lam, room, z, u, state, s, constraints(problem, s))
+    return Point(lam, room, z, u, state, s, constraints(problem, s)[free.rows, free.columns])
 
 
 def _complementarity(lam: Array, room: Array, z: Array, u: Array) -> float:
     return float((lam * z).sum() + (room * u).sum())
 
 
-def _close(problem: Problem, point: Point, tolerance: float) -> bool:
+def _distance(problem: Problem, point: Point) -> tuple[float, float]:
+    """Return complementarity over 1 + dual, and the largest residual of g + z - u over the size of K0 v."""
     value = abs(float(np.log(point.state.D).sum()))
     left = float(np.abs(point.g + point.z - point.u).max())
-    small = _complementarity(*point[:4]) <= tolerance * (1.0 + value)
-    return small and left <= tolerance * float(np.abs(problem.kv).mean())
+    return _complementarity(*point[:4]) / (1.0 + value), left / float(np.abs(problem.kv).mean())
 
 
-def _stepped(problem: Problem, point: Point) -> Point | None:
+def _stepped(problem: Problem, free: Free, point: Point) -> Point | None:
     """Return the point after a predictor and a corrector; None where the domain leaves no step."""
     lam, room, z, u = point[:4]
     bounded = bool(np.isfinite(problem.upper))
@@ -170,13 +242,12 @@ def _stepped(problem: Problem, point: Point) -> Point | None:
         diagonal = z / lam + u / room
     if not np.isfinite(diagonal).all():
         return None  # a multiplier has come to its bound exactly: as near as numbers go
-    factor, scale = _factor(problem, point, diagonal)
+    factor, scale = _factor(hessian(problem, point.state, point.s, free), diagonal)
     gap = _complementarity(*point[:4])
 
     def direction(mu: float, first: Any, second: Any) -> tuple[Array, ...]:
         rhs = point.g + (mu - first) / lam - bounded * (mu - second) / room
-        d = scale * cho_solve(factor, scale * rhs.ravel(), check_finite=False)
-        d = d.reshape(lam.shape)
+        d = scale * cho_solve(factor, scale * rhs, check_finite=False)
         dz = (mu - first - z * d) / lam - z
         return d, -bounded * d, dz, bounded * ((mu - second + u * d) / room - u)
 
@@ -191,11 +262,11 @@ def _stepped(problem: Problem, point: Point) -> Point | None:
     mu = (after / gap) ** 3 * gap / (lam.size * (1 + bounded))
     step = direction(mu, guess[0] * guess[2], guess[1] * guess[3])
     size = min(1.0, TO_EDGE * longest(step))
-    while not is_inside(problem, state_of(problem, lam + size * step[0])):
+    while not is_inside(problem, state_of(problem, free.filled(lam + size * step[0]))):
         size *= 0.5
         if size < 1e-12:
             return None
-    return _point(problem, *moved(size, step))
+    return _point(problem, free, *moved(size, step))
 
 
 def _to_zero(x: Array, dx: Array) -> float:
@@ -205,11 +276,10 @@ def _to_zero(x: Array, dx: Array) -> float:
         return min(1.0, float((-x[falling] / dx[falling]).min(initial=np.inf)))
 
 
-def _factor(problem: Problem, point: Point, diagonal: Array) -> tuple[Any, Array]:
+def _factor(H: Array, diagonal: Array) -> tuple[Any, Array]:
     """Return the Cholesky factor of H plus a diagonal, scaled to a unit diagonal, and the scale."""
-    H = hessian(problem, point.state, point.s).reshape(diagonal.size, diagonal.size)
     at = np.diag_indices_from(H)
-    H[at] += diagonal.ravel()
+    H[at] += diagonal
     scale = 1.0 / np.sqrt(H[at])
     H *= scale
     H *= scale[:, None]

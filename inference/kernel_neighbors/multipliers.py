@@ -24,8 +24,8 @@ FLOOR = 1e-3
 """Share of the mean prior total below which a row's similarities no longer scale its violation."""
 SMALLEST_SHARE = 2.0**-20
 """Of multipliers to begin with; below it the solver begins at 0."""
-ZERO_TOTAL = 1e-9
-"""Share of the mean prior total below which a row's total counts as not positive."""
+ZERO_TOTAL = 1e-6
+"""Share of the mean prior total below which a row's total counts as not positive: at its bound 0, to rounding."""
 
 
 class State(NamedTuple):
@@ -68,9 +68,11 @@ class Fit(NamedTuple):
     violation : float
         Largest violated constraint over the row's similarity; 0 with gamma, which pays for it in the gap.
     projections : int
-        Rows projected; for the dual solver products of K0 with a matrix (row, class).
+        Rows projected.
     sweeps : int
-        Passes over the rows; for the dual solver Newton steps.
+        Passes over the rows.
+    steps : int
+        Newton steps on many multipliers together.
     nonpositive : int
         Training rows whose total similarity is not positive.
     converged : bool
@@ -88,6 +90,7 @@ class Fit(NamedTuple):
     violation: float
     projections: int
     sweeps: int
+    steps: int
     nonpositive: int
     converged: bool
     message: str
@@ -187,24 +190,32 @@ def similarity_of(problem: Problem, state: State) -> Array:
     return ((1.0 + state.b) * problem.kv - problem.a * state.kw) / state.D
 
 
-def duality_gap(problem: Problem, lam: Array, g: Array) -> float:
-    """Return the primal minus the dual value, in absolute value.
+def gap_terms(problem: Problem, lam: Array, g: Array) -> Array:
+    """Return what each multiplier adds to the gap, not negative: (row, column).
 
-    Hard: |sum lam g|. With gamma the slack is max(g, 0) at its price: sum upper max(g, 0) - lam g.
+    Hard: |lam g|, of which `duality_gap` takes the sum with signs. With gamma the slack is max(g, 0) at its
+    price: upper max(g, 0) - lam g.
     """
     if np.isinf(problem.upper):
-        return abs(float((lam * g).sum()))
-    return float((problem.upper * np.maximum(g, 0.0) - lam * g).sum())
+        return np.abs(lam * g)
+    return problem.upper * np.maximum(g, 0.0) - lam * g
 
 
-def violation_of(problem: Problem, similarity: Array, g: Array) -> float:
-    """Return the largest g over the row's similarity, max(sum_l |s_l|, a share of the mean prior total)."""
+def duality_gap(problem: Problem, lam: Array, g: Array) -> float:
+    """Return the primal minus the dual value, in absolute value."""
+    return abs(float((lam * g if np.isinf(problem.upper) else gap_terms(problem, lam, g)).sum()))
+
+
+def violations_of(problem: Problem, similarity: Array, g: Array) -> Array:
+    """Return the largest g of each row over max(sum_l |s_l|, a share of the mean prior total): (row,).
+
+    0 with gamma, which pays for it in the gap.
+    """
     if np.isfinite(problem.upper):
-        return 0.0
+        return np.zeros(len(g))
     floor = FLOOR * np.abs(problem.kv.sum(axis=1)).mean()
     size = np.maximum(np.abs(similarity).sum(axis=1), floor)
-    worst = g.max(axis=1) * min(problem.alpha, problem.beta)
-    return max(float((worst / size).max()), 0.0)
+    return np.maximum(g.max(axis=1) * min(problem.alpha, problem.beta) / size, 0.0)
 
 
 def nonpositive_totals(problem: Problem, similarity: Array) -> int:
@@ -221,14 +232,24 @@ def _advice(problem: Problem) -> str:
 
 
 def finish(
-    problem: Problem, lam: Array, *, projections: int, sweeps: int, tolerance: float, message: str = ""
+    problem: Problem,
+    lam: Array,
+    *,
+    tolerance: float,
+    projections: int = 0,
+    sweeps: int = 0,
+    steps: int = 0,
+    rounding: bool = False,
 ) -> Fit:
-    """Return the fit at `lam`, everything computed anew; warn of totals that are not positive."""
+    """Return the fit at `lam`, everything computed anew; warn of totals that are not positive.
+
+    `rounding` says that the solver came no nearer in 64-bit numbers.
+    """
     state = state_of(problem, lam)
     s = similarity_of(problem, state)
     g = constraints(problem, s)
-    dual, gap, violation = float(np.log(state.D).sum()), duality_gap(problem, lam, g), 0.0
-    violation = violation_of(problem, s, g)
+    dual, gap = float(np.log(state.D).sum()), duality_gap(problem, lam, g)
+    violation = float(violations_of(problem, s, g).max())
     converged = gap <= tolerance * (1.0 + abs(dual)) and violation <= tolerance
     low = nonpositive_totals(problem, s)
     if low:
@@ -238,9 +259,12 @@ def finish(
             UserWarning,
             stacklevel=3,
         )
-    words = f"gap {gap:.1e}, violation {violation:.1e} after {sweeps} sweeps"
-    message = message or (("converged: " if converged else "not converged: ") + words)
-    values = (dual, gap, violation, projections, sweeps, low, converged, message)
+    work = [f"{count} {what}" for count, what in ((sweeps, "sweeps"), (steps, "Newton steps")) if count]
+    message = f"{'' if converged else 'not '}converged: gap {gap:.1e}, violation {violation:.1e}"
+    message += f" after {' and '.join(work)}" if work else ""
+    if rounding and not converged:
+        message += "; rounding lets it come no nearer: give K0 a larger jitter, or a larger tolerance"
+    values = (dual, gap, violation, projections, sweeps, steps, low, converged, message)
     return Fit(problem, lam, state.W, state.b, state.D, s, *values)
 
 
