@@ -25,16 +25,17 @@ from labelzoo.inference.kernel_neighbors.multipliers import (
     constraints,
     duality_gap,
     finish,
+    gap_terms,
     inside,
     is_inside,
     own_weights,
     read_start,
     similarity_of,
     state_of,
-    gap_terms,
     violations_of,
 )
 from labelzoo.inference.kernel_neighbors.problem import Problem
+from labelzoo.inference.kernel_neighbors.truncated import newton_rise
 
 Array = Any
 
@@ -53,7 +54,7 @@ PATIENCE = 50
 
 NEGLIGIBLE = 0.1
 """Share of the tolerance that rows which are not projected may have together."""
-STUCK = 3
+STUCK = 6
 """Polishes in succession that do not halve the error, after which the method gives up."""
 
 
@@ -81,12 +82,12 @@ def bregman(
         Whether to extrapolate every `MEMORY` sweeps.
     polish : bool
         Whether to solve for all multipliers off their bounds together where more than `PATIENCE` sweeps are
-        left to go, as far as their errors tell, and no more than `MAX_SIZE` multipliers are off them.
+        left to go, as far as their errors tell, and at once from a `start`.
 
     Returns
     -------
     Fit
-        ``converged`` False, with a message, where the sweeps ran out.
+        ``converged`` False, with a message, where the sweeps ran out or rounding lets it come no nearer.
 
     Raises
     ------
@@ -102,25 +103,25 @@ def bregman(
     history, errors, rests, projections, sweeps, steps = [state.lam], [], [], 0, 0, 0
     together, stuck = bool(state.lam.any()), False
     while len(problem.classes) > 1:
-        g, error, rows = _look(problem, state, tol)
+        s, g, error, rows = _look(problem, state, tol)
         errors.append(error)
         if error <= 1.0 or sweeps == most:
             break
-        free = off_bounds(problem, state.lam, g)
-        if polish and 0 < free.sum() <= MAX_SIZE and (together or _is_slow(errors)):
+        if polish and (together or _is_slow(errors)):
             rests.append(error)
             stuck = _is_stuck(rests)
             if stuck:
                 break
-            lam, taken = maximize(problem, state.lam, free, tolerance=tol)
-            state, steps, errors, together = state_of(problem, lam), steps + taken, [], False
+            state, taken = polished(problem, state, s, g, tol)
+            steps, errors, together = steps + taken, [], False
             history = [state.lam.copy()]
-            continue
+            if taken:
+                continue
         projections += sweep(problem, state, rows, table)
         # W, b and D drift by rounding, so they are computed anew.
         state, sweeps = state_of(problem, state.lam), sweeps + 1
         # After a polish one sweep is for the rows outside it.
-        together = bool(rests)
+        together = steps > 0
         history = [*history, state.lam.copy()]
         if extrapolate and len(history) > MEMORY:
             state = extrapolated(problem, state, history)
@@ -129,8 +130,8 @@ def bregman(
     return finish(problem, state.lam, tolerance=tol, rounding=stuck, **counts)
 
 
-def _look(problem: Problem, state: State, tolerance: float) -> tuple[Array, float, Array]:
-    """Return g, the larger of gap and violation over the tolerance, and the rows worth a projection.
+def _look(problem: Problem, state: State, tolerance: float) -> tuple[Array, Array, float, Array]:
+    """Return s, g, the larger of gap and violation over the tolerance, and the rows worth a projection.
 
     The others have less than the share `NEGLIGIBLE` of what is allowed together.
     """
@@ -141,7 +142,7 @@ def _look(problem: Problem, state: State, tolerance: float) -> tuple[Array, floa
     violations = violations_of(problem, s, g)
     error = max(duality_gap(problem, state.lam, g) / allowed, float(violations.max()) / tolerance)
     worth = (gaps > NEGLIGIBLE * allowed / len(gaps)) | (violations > NEGLIGIBLE * tolerance)
-    return g, error, np.flatnonzero(worth)
+    return s, g, error, np.flatnonzero(worth)
 
 
 def _is_slow(errors: list[float]) -> bool:
@@ -155,6 +156,22 @@ def _is_slow(errors: list[float]) -> bool:
 def _is_stuck(rests: list[float]) -> bool:
     """Say whether the least errors before the polishes no longer fall: rounding lets them go no further."""
     return len(rests) > STUCK and min(rests[-STUCK:]) > 0.5 * min(rests[:-STUCK])
+
+
+def polished(problem: Problem, state: State, s: Array, g: Array, tolerance: float) -> tuple[State, int]:
+    """Return the state after solving for the multipliers off their bounds together, and the steps taken.
+
+    All the way where they are at most `MAX_SIZE`, else one step by conjugate gradients; 0 steps where that
+    finds no larger dual.
+    """
+    free = off_bounds(problem, state.lam, g)
+    if free.sum() > MAX_SIZE:
+        higher = newton_rise(problem, state, s, g, free)
+        return (state, 0) if higher is None else (higher, 1)
+    if not free.any():
+        return state, 0
+    lam, steps = maximize(problem, state.lam, free, tolerance=tolerance)
+    return state_of(problem, lam), steps
 
 
 def off_bounds(problem: Problem, lam: Array, g: Array) -> Array:
