@@ -9,14 +9,7 @@ import numpy as np
 from labelzoo.arguments import real, size_words
 from labelzoo.models.bpca_card import complete_rows
 from labelzoo.models.gp_kernel import KINDS, GPKernel, feature_map, median_squared_distance
-from labelzoo.models.kernel_neighbors import (
-    NEGATIVE,
-    class_probs,
-    constrained,
-    of_problems,
-    summed,
-    wishart,
-)
+from labelzoo.models.kernel_neighbors import class_probs, constrained, of_problems, summed, wishart
 from labelzoo.models.kernel_neighbors_predict import (
     class_similarity,
     kernel_of,
@@ -37,7 +30,6 @@ SETTINGS: dict[str, Any] = {
     "beta": None,
     "gamma": 1.0,
     "positive_total": True,
-    "negative": "clip",
     "jitter": None,
     "drop_incomplete": False,
 }
@@ -52,8 +44,6 @@ alpha, beta : a row's own class has at least the share alpha of its total simila
 gamma : price of a unit of violation, in units of the mean diagonal of K0; None: hard constraints, which rows
     of different classes that the kernel cannot tell apart make impossible, and which nuts and svi cannot run.
 positive_total : whether no training row's total similarity may be negative.
-negative : clip or raw: how prediction takes negative similarities, see
-    `labelzoo.models.kernel_neighbors.class_probs`. Acquisition has an entry for each.
 jitter : share of the mean diagonal added to K0; None: the least that makes it regular.
 drop_incomplete : what to do with rows of which some labels are observed and others not: False refuses them,
     True leaves them out like rows without any observed label.
@@ -211,7 +201,7 @@ def _num_classes(codes: Array) -> int:
 
 def check_settings(settings: Mapping[str, Any]) -> None:
     """Refuse settings of the wrong kind; what needs the classes is checked with them."""
-    for name, known in (("form", FORMS), ("kernel", KINDS), ("negative", NEGATIVE)):
+    for name, known in (("form", FORMS), ("kernel", KINDS)):
         if settings[name] not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}, got {settings[name]!r}")
     factor = real(settings["length_factor"])
