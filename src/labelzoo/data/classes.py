@@ -79,7 +79,9 @@ def class_values(y: Any) -> NDArray[Any]:
             f"y must be one class a row, got shape {values.shape}: a table of 0 and 1 goes to "
             "LabelData.from_arrays(X, Y)"
         )
-    if values.dtype.kind in "cmM":
+    if values.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: y has dtype {values.dtype}")  # scikit-learn's words
+    if values.dtype.kind in "mM":
         raise ValueError(f"y has dtype {values.dtype}: give integers or words")
     return values
 
