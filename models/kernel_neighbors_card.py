@@ -1,5 +1,6 @@
 """The card of kernel_neighbors: from data to prior kernel and classes, what prediction needs, functionals."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ from labelzoo.models.kernel_neighbors_predict import (
     mapped_rows,
     predict,
 )
-from labelzoo.models.spec import MAX_DENSE_BYTES, ModelSpec, refuse_missing_features
+from labelzoo.models.spec import MAX_DENSE_BYTES, ModelSpec, RepeatedWarning, refuse_missing_features
 
 Array = Any
 Inputs = Mapping[str, Any]
@@ -36,7 +37,8 @@ SETTINGS: dict[str, Any] = {
 """Defaults.
 
 form : classes, one problem that tells the rows' classes apart (each row has exactly one label); labels, for
-    each label a problem of its own, on against off; auto: classes where every row has exactly one label.
+    each label a problem of its own, on against off; auto: classes where every row has exactly one label, and
+    a warning where nearly every row has.
 kernel : auto, rbf or cosine, see `labelzoo.models.gp_kernel`.
 length_factor : squared length of the rbf kernel over the median squared distance of the training rows.
 alpha, beta : a row's own class has at least the share alpha of its total similarity, any other at most beta;
@@ -50,6 +52,8 @@ drop_incomplete : what to do with rows of which some labels are observed and oth
 """
 
 FORMS = ("auto", "classes", "labels")
+NEARLY = 0.95
+"""Share of rows with exactly one label from which the others look like mistakes."""
 SHORTEST = 1e-6
 """Least length_factor; its inverse is the largest."""
 MAX_FUNCTIONALS = 60
@@ -81,7 +85,8 @@ def prepare(
     Warns
     -----
     UserWarning
-        Where the prior gives rows a total similarity that is not positive.
+        Where the prior gives rows a total similarity that is not positive. `RepeatedWarning` where auto
+        takes labels though at least `NEARLY` of the rows have exactly one of more than two.
     """
     check_settings(settings)
     refuse_missing_features(data, "kernel_neighbors")
@@ -146,9 +151,25 @@ def read_labels(data: Any, rows: Array, form: str) -> dict[str, Any]:
         seen, codes = np.unique(Y.argmax(axis=1), return_inverse=True)
         own = {"codes": codes.reshape(1, -1), "num_classes": len(seen), "class_label": seen}
         return {**own, "one_class": np.int8(1), "constant_prob": np.zeros(data.num_labels)}
+    if form == "auto":
+        _warn_of_few_others(data, rows, counts)
     mixed = np.flatnonzero(Y.any(axis=0) & ~Y.all(axis=0))
     own = {"codes": Y[:, mixed].T.astype(int), "num_classes": 2, "class_label": np.repeat(mixed, 2)}
     return {**own, "one_class": np.int8(0), "constant_prob": constant}
+
+
+def _warn_of_few_others(data: Any, rows: Array, counts: Array) -> None:
+    """Warn where nearly all rows have exactly one label: the others may be mistakes."""
+    other = np.flatnonzero(counts != 1)
+    if data.num_labels > 2 and 0 < len(other) <= (1.0 - NEARLY) * len(counts):
+        i = int(other[0])
+        warnings.warn(
+            f"form='auto' takes each label by itself, since {len(other)} of {len(counts)} rows do not have "
+            f"exactly one, the first being {data.example_names[rows[i]]!r} with {counts[i]}: mend them if "
+            "rows are of one class each, or set form='labels' if this is meant",
+            RepeatedWarning,
+            stacklevel=2,
+        )
 
 
 def _refuse_other_than_one(data: Any, rows: Array, counts: Array, why: str) -> None:

@@ -27,6 +27,7 @@ from labelzoo.models.kernel_neighbors_predict import (
     mapped_rows,
     predict,
 )
+from labelzoo.models.spec import RepeatedWarning
 
 RNG = np.random.default_rng(21)
 X = RNG.normal(size=(12, 3))
@@ -306,6 +307,28 @@ def test_conflicting_duplicates_are_fine_at_a_price() -> None:
     given = prepared(ONE_HOT, ALIKE, gamma=1.0)
     assert given["jitter_added"] > 0 and np.linalg.eigvalsh(given["K0"]).min() > 0
     assert np.isfinite(draw_of(given)["coefficients"]).all()
+
+
+def test_auto_warns_where_few_rows_make_it_take_labels() -> None:
+    rng = np.random.default_rng(23)
+    features, Y = rng.normal(size=(40, 3)), np.eye(4, dtype=int)[np.arange(40) % 4]
+    for labels, words in (
+        ([1, 0, 1, 0], "1 of 40 .* 'row 7' with 2"),
+        ([0] * 4, "1 of 40 .* 'row 7' with 0"),
+    ):
+        Y[7] = labels
+        with pytest.warns(
+            RepeatedWarning, match=f"form='auto' .*{words}: mend .* set form='labels' if this is"
+        ):
+            assert not prepared(Y, features)["one_class"]
+        # Warnings are errors here: these say nothing.
+        prepared(Y, features, form="labels")
+        prepared(Y[:, :2], features)
+    Y[8] = 1
+    with pytest.warns(RepeatedWarning, match="2 of 40 rows"):
+        prepared(Y, features)
+    Y[30] = 1
+    prepared(Y, features)
 
 
 def test_missing_features_are_refused() -> None:
