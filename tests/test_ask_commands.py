@@ -128,7 +128,7 @@ def test_text_shows_the_table(session: Session) -> None:
     assert run([str(a) for a in args]) == 0
     out, _ = session.capsys.readouterr()
     lines = out.splitlines()
-    assert lines[0].startswith("2 rows to label next by ensemble_ivr; gain in variance of a probability")
+    assert lines[0].startswith("2 rows to label next by ensemble_ivr; gain: variance of a probability")
     assert lines[1].split() == ["id", "gain", "likely_labels"] and len(lines) == 4
 
 
