@@ -76,9 +76,9 @@ def _entry(name: str, negative: str, bias: str, helps: str) -> Acquisition:
     return Acquisition(
         name=name,
         query="row",
-        units="minus a probability; minus a mean of probabilities where rows have several labels",
+        units="minus the largest probability",
         needs=("class_similarity",),
-        bias=bias,
+        bias=f"{bias}; the mean over labels where rows have several",
         cost="2 labelled class flops a pool row and draw, features extra for the kernel",
         helps=helps,
         source="Jain and Kapoor 2009, section 4; several labels a row are ours",

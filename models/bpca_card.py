@@ -1,5 +1,6 @@
 """The card of bpca: from labels to compressed rows, a stated rule of prediction, and functionals."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -118,10 +119,12 @@ def complete_rows(data: Any, *, drop: bool, model: str = "bpca") -> Array:
 def _partial_words(data: Any, rows: Array, model: str) -> str:
     first = int(rows[0])
     label = int(np.flatnonzero(~data.observed_mask([first])[0])[0])
+    answer = json.dumps({data.example_names[first]: {data.label_names[label]: 0}}, ensure_ascii=False)
     return (
         f"data: {model} reads whole rows of labels, but {len(rows)} of {data.num_rows} rows are observed "
         f"in part, the first being {data.example_names[first]!r}, which lacks {data.label_names[label]!r}: "
-        "take them out, or set drop_incomplete=True to leave them out of the fit"
+        "take them out, set drop_incomplete=True to leave them out of the fit, or say 0 of the labels that a "
+        f"row has not: to labelzoo tell, {answer} in JSON, or 0 in a CSV cell (an empty one says nothing)"
     )
 
 

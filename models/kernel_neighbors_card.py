@@ -1,5 +1,6 @@
 """The card of kernel_neighbors: from data to prior kernel and classes, what prediction needs, functionals."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,14 +10,7 @@ import numpy as np
 from labelzoo.arguments import real, size_words
 from labelzoo.models.bpca_card import complete_rows
 from labelzoo.models.gp_kernel import KINDS, GPKernel, feature_map, median_squared_distance
-from labelzoo.models.kernel_neighbors import (
-    NEGATIVE,
-    class_probs,
-    constrained,
-    of_problems,
-    summed,
-    wishart,
-)
+from labelzoo.models.kernel_neighbors import class_probs, constrained, of_problems, summed, wishart
 from labelzoo.models.kernel_neighbors_predict import (
     class_similarity,
     kernel_of,
@@ -24,7 +18,7 @@ from labelzoo.models.kernel_neighbors_predict import (
     mapped_rows,
     predict,
 )
-from labelzoo.models.spec import MAX_DENSE_BYTES, ModelSpec, refuse_missing_features
+from labelzoo.models.spec import MAX_DENSE_BYTES, ModelSpec, RepeatedWarning, refuse_missing_features
 
 Array = Any
 Inputs = Mapping[str, Any]
@@ -37,14 +31,14 @@ SETTINGS: dict[str, Any] = {
     "beta": None,
     "gamma": 1.0,
     "positive_total": True,
-    "negative": "clip",
     "jitter": None,
     "drop_incomplete": False,
 }
 """Defaults.
 
 form : classes, one problem that tells the rows' classes apart (each row has exactly one label); labels, for
-    each label a problem of its own, on against off; auto: classes where every row has exactly one label.
+    each label a problem of its own, on against off; auto: classes where every row has exactly one label, and
+    a warning where nearly every row has.
 kernel : auto, rbf or cosine, see `labelzoo.models.gp_kernel`.
 length_factor : squared length of the rbf kernel over the median squared distance of the training rows.
 alpha, beta : a row's own class has at least the share alpha of its total similarity, any other at most beta;
@@ -52,14 +46,14 @@ alpha, beta : a row's own class has at least the share alpha of its total simila
 gamma : price of a unit of violation, in units of the mean diagonal of K0; None: hard constraints, which rows
     of different classes that the kernel cannot tell apart make impossible, and which nuts and svi cannot run.
 positive_total : whether no training row's total similarity may be negative.
-negative : clip or raw: how prediction takes negative similarities, see
-    `labelzoo.models.kernel_neighbors.class_probs`. Acquisition has an entry for each.
 jitter : share of the mean diagonal added to K0; None: the least that makes it regular.
 drop_incomplete : what to do with rows of which some labels are observed and others not: False refuses them,
     True leaves them out like rows without any observed label.
 """
 
 FORMS = ("auto", "classes", "labels")
+NEARLY = 0.95
+"""Share of rows with exactly one label from which the others look like mistakes."""
 SHORTEST = 1e-6
 """Least length_factor; its inverse is the largest."""
 MAX_FUNCTIONALS = 60
@@ -91,7 +85,8 @@ def prepare(
     Warns
     -----
     UserWarning
-        Where the prior gives rows a total similarity that is not positive.
+        Where the prior gives rows a total similarity that is not positive. `RepeatedWarning` where auto
+        takes labels though at least `NEARLY` of the rows have exactly one of more than two.
     """
     check_settings(settings)
     refuse_missing_features(data, "kernel_neighbors")
@@ -156,9 +151,25 @@ def read_labels(data: Any, rows: Array, form: str) -> dict[str, Any]:
         seen, codes = np.unique(Y.argmax(axis=1), return_inverse=True)
         own = {"codes": codes.reshape(1, -1), "num_classes": len(seen), "class_label": seen}
         return {**own, "one_class": np.int8(1), "constant_prob": np.zeros(data.num_labels)}
+    if form == "auto":
+        _warn_of_few_others(data, rows, counts)
     mixed = np.flatnonzero(Y.any(axis=0) & ~Y.all(axis=0))
     own = {"codes": Y[:, mixed].T.astype(int), "num_classes": 2, "class_label": np.repeat(mixed, 2)}
     return {**own, "one_class": np.int8(0), "constant_prob": constant}
+
+
+def _warn_of_few_others(data: Any, rows: Array, counts: Array) -> None:
+    """Warn where nearly all rows have exactly one label: the others may be mistakes."""
+    other = np.flatnonzero(counts != 1)
+    if data.num_labels > 2 and 0 < len(other) <= (1.0 - NEARLY) * len(counts):
+        i = int(other[0])
+        warnings.warn(
+            f"form='auto' takes each label by itself, since {len(other)} of {len(counts)} rows do not have "
+            f"exactly one, the first being {data.example_names[rows[i]]!r} with {counts[i]}: mend them if "
+            "rows are of one class each, or set form='labels' if this is meant",
+            RepeatedWarning,
+            stacklevel=2,
+        )
 
 
 def _refuse_other_than_one(data: Any, rows: Array, counts: Array, why: str) -> None:
@@ -211,7 +222,7 @@ def _num_classes(codes: Array) -> int:
 
 def check_settings(settings: Mapping[str, Any]) -> None:
     """Refuse settings of the wrong kind; what needs the classes is checked with them."""
-    for name, known in (("form", FORMS), ("kernel", KINDS), ("negative", NEGATIVE)):
+    for name, known in (("form", FORMS), ("kernel", KINDS)):
         if settings[name] not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}, got {settings[name]!r}")
     factor = real(settings["length_factor"])

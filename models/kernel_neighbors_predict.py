@@ -57,7 +57,8 @@ def predict(draw: Draws, X_new: Array, constants: Constants) -> Array:
 
     Where rows have one class, its shares s_l / sum_m s_m, 0 for classes without a training row; where they
     have several labels, the share of `on` in each label's own problem, and for labels that all training rows
-    have, or none, what these say. `LEAST_SHARE` of it is spread evenly, over the classes or over on and off.
+    have, or none, what these say. Negative similarities count as 0, so that shares are probabilities.
+    `LEAST_SHARE` of it is spread evenly, over the classes or over on and off.
     """
     shares = _shares(draw["coefficients"] @ cross_kernel(X_new, constants).T, constants)
     return label_table(shares, constants, jnp)
@@ -66,7 +67,7 @@ def predict(draw: Draws, X_new: Array, constants: Constants) -> Array:
 def _shares(similarity: Array, constants: Constants) -> Array:
     """Return p from s (class, row): (row, problem, class of the problem)."""
     split = similarity.T.reshape(similarity.shape[1], *problem_shape(constants))
-    return class_probs(split, str(constants["negative"]), jnp)
+    return class_probs(split, "clip", jnp)
 
 
 def problem_shape(constants: Constants) -> tuple[int, int]:
@@ -132,10 +133,9 @@ def class_similarity(draws: Draws, X_new: Any, constants: Constants) -> ClassSim
 def log_score(draw: Draws, inputs: Mapping[str, Any], key: Any) -> Array:
     """Return the joint log predictive density of each row's labels at one draw, nats: (row,).
 
-    Where rows have one class, ln of its probability: the labels of a row are not independent. Negative
-    similarities count as 0 whatever the setting, since shares outside the unit interval are no law.
+    Where rows have one class, ln of its probability: the labels of a row are not independent.
     """
-    probs = predict(draw, inputs["X_new"], {**inputs, "negative": "clip"})
+    probs = predict(draw, inputs["X_new"], inputs)
     Y = inputs["Y_new"]
     if bool(inputs["one_class"]):
         return jnp.log((probs * Y).sum(axis=1))

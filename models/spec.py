@@ -132,6 +132,10 @@ def no_functionals(draw: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[s
     return dict(draw)
 
 
+class RepeatedWarning(UserWarning):
+    """What a model says of its training rows at every fit; studies, which fit in every round, ignore it."""
+
+
 @dataclass(frozen=True)
 class ModelSpec:
     """The card of one model.

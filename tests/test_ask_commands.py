@@ -128,7 +128,7 @@ def test_text_shows_the_table(session: Session) -> None:
     assert run([str(a) for a in args]) == 0
     out, _ = session.capsys.readouterr()
     lines = out.splitlines()
-    assert lines[0].startswith("2 rows to label next by ensemble_ivr; gain in variance of a probability")
+    assert lines[0].startswith("2 rows to label next by ensemble_ivr; gain: variance of a probability")
     assert lines[1].split() == ["id", "gain", "likely_labels"] and len(lines) == 4
 
 
@@ -252,6 +252,37 @@ def test_loop_fit_ask_tell_fit(session: Session) -> None:
         asked.rename(session.own / "q.json")
         code, found, err = session.tell(session.answers(ids), pool=data, out="data.npz")
         assert code == 0 and found["labelled_rows"] == 20 + 4 * (number + 1), err
+
+
+def test_a_class_is_told_by_all_labels_of_its_row(session: Session) -> None:
+    rng = np.random.default_rng(3)
+    codes, X = np.arange(24) % 3, rng.standard_normal((24, 2))
+    Y = np.where(np.arange(24)[:, None] < 18, np.eye(3)[codes], np.nan)
+    data, model = session.own / "data.npz", session.own / "f.nc"
+    names = [f"r{i}" for i in range(24)]
+    LabelData.from_arrays(X, Y, label_names=LABELS, example_names=names).save_npz(data)
+    fit_again = ("fit", "kernel_neighbors", "--data", data, "--engine", "dual", "--out", model)
+    assert session(*fit_again)[0] == 0
+    more = ("--acquire", "max_probability", "--batch", 2, "--out", session.own / "q.json")
+    code, asked, err = session("ask", model, "--pool", data, *more)
+    assert code == 0, err
+    first, second = (row["id"] for row in asked["questions"])
+    (answers := session.own / "answers.json").write_text(json.dumps({first: {"a": 1}}))
+    assert session.tell(answers, pool=data, out="data.npz")[0] == 0
+    code, _, err = session(*fit_again)
+    assert code == 2 and f"the first being {first!r}, which lacks 'b'" in err
+    # What the message says is what mends it, label by label; a list of labels says 0 of all others.
+    for label in ("b", "c"):
+        said = re.search(r"tell, (\{.*\}\}) in JSON", err)
+        assert said is not None and json.loads(said[1]) == {first: {label: 0}}
+        answers.write_text(said[1])
+        assert session.tell(answers, pool=data, out="data.npz")[0] == 0
+        code, _, err = session(*fit_again)
+    assert code == 0, err
+    answers.write_text(json.dumps({second: ["b"]}))
+    assert session.tell(answers, pool=data, out="data.npz")[0] == 0
+    assert session(*fit_again)[0] == 0
+    assert load_posterior(model)["constant_data"]["fitted_row"].size == 20
 
 
 ASK_FAULTS: dict[str, tuple[Callable[[Session], list[Any]], str]] = {

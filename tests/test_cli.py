@@ -10,6 +10,7 @@ import pytest
 from labelzoo.cli import run
 from labelzoo.command_options import parse_duration, parse_settings
 from labelzoo.data import LabelData
+from labelzoo.tune_command import parse_grid
 
 SMALL = ["--set", "num_topics=2", "--set", "max_iter=5"]
 
@@ -366,8 +367,19 @@ def test_read_says_how_data_are_read(capsys: pytest.CaptureFixture[str], tmp_pat
     [
         ("true", True), ("True", True), ("False", False), ("None", None), ("null", None), (".1", 0.1),
         ("1e-3", 0.001), ("5", 5), ("[1, 2]", (1, 2)), ("rbf", "rbf"), ("'x'", "'x'"), ("01", "01"),
-        ("1+1j", "1+1j"),
+        ("1+1j", "1+1j"), ("none", None), ("NONE", None), ('"none"', "none"), ("nothing", "nothing"),
     ],
 )  # fmt: skip
 def test_settings_are_read_as_json_or_as_python_writes_them(text: str, value: Any) -> None:
     assert parse_settings([f"name={text}"]) == {"name": value}
+
+
+def test_none_is_none_but_where_a_setting_takes_words() -> None:
+    given = [f"{name}=none" for name in ("gamma", "max_seconds", "compression", "form")]
+    assert parse_settings(given) == {
+        "gamma": None,
+        "max_seconds": None,
+        "compression": "none",
+        "form": "none",
+    }
+    assert parse_grid(["gamma=none,1", "form=auto,none"]) == {"gamma": [None, 1], "form": ["auto", "none"]}

@@ -101,7 +101,8 @@ def active(
     check_writable(out, folder=True)
     command = command_of(plan, out, settings or ())
     count = min(processes or os.cpu_count() or 1, len(plan.cells()))
-    with stoppable(plan, database, command):
+    same = command + (f" --processes {processes}" if processes else "") + (" --json" if as_json else "")
+    with stoppable(plan, database, same):
         run_shown(plan, table, database, count, resume)
         payload, text = written(database, table, out, command)
     emit(as_json, payload, text)

@@ -150,7 +150,7 @@ def ask_text(entry: Any, table: Any, out: Path | None, form: Path | None) -> str
     shown = table.rename(columns={"obs": "id"})
     shown.index = range(1, len(shown) + 1)
     what = "rows" if entry.query == "row" else "single labels"
-    lines = [f"{len(shown)} {what} to label next by {entry.name}; gain in {entry.units}"]
+    lines = [f"{len(shown)} {what} to label next by {entry.name}; gain: {entry.units}"]
     if len(shown):
         lines.append(shown.to_string(float_format=lambda value: f"{value:.4g}", justify="left"))
     stopped = table.attrs.get("report", {}).get("stopped")

@@ -38,7 +38,7 @@ def emit(as_json: bool, payload: dict[str, Any], text: str) -> None:
 
 
 def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
-    """Return {name: value} of NAME=VALUE pairs; values are read as JSON, else kept as text."""
+    """Return {name: value} of NAME=VALUE pairs; values are read by `read_setting`."""
     out: dict[str, Any] = {}
     for pair in pairs or ():
         name, separator, text = pair.partition("=")
@@ -46,9 +46,25 @@ def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
             raise BadInput(f"--set {pair!r}: write NAME=VALUE")
         if name in RESERVED:
             raise BadInput(f"--set {pair!r}: {name!r} is no setting of a model or an engine")
-        value = read_value(text)
+        value = read_setting(name, text)
         out[name] = tuple(value) if isinstance(value, list) else value
     return out
+
+
+def read_setting(name: str, text: str) -> Any:
+    """Return the value of a setting: `read_value`, and None for ``none`` in any case.
+
+    Settings of the zoo whose default is a word (``compression=none``) keep the word; for one of a model in a
+    file of the user's, JSON's quotes do: ``name="none"``.
+    """
+    return None if text.lower() == "none" and not _is_word(name) else read_value(text)
+
+
+def _is_word(name: str) -> bool:
+    """Return whether a model of the zoo has a setting of that name whose default is a word."""
+    from labelzoo.models import registry
+
+    return any(isinstance(registry.get(one).spec.settings.get(name), str) for one in registry.names())
 
 
 def read_value(text: str) -> Any:

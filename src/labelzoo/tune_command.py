@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from labelzoo.command_options import BadInput, check_writable, emit, load_data, parse_settings
+from labelzoo.command_options import BadInput, check_writable, emit, load_data, parse_settings, read_setting
 from labelzoo.data_commands import SOURCE_HELP
 
 OWN = ("grid", "metric", "valid", "rule")
@@ -70,7 +70,7 @@ def tune(
 
 
 def parse_grid(pairs: list[str]) -> dict[str, list[Any]]:
-    """Return {name: values} of NAME=V,V,...; the values are read as a JSON list, else kept as texts."""
+    """Return {name: values} of NAME=V,V,...; the values are read as a JSON list, else each like ``--set``."""
     grid: dict[str, list[Any]] = {}
     for pair in pairs:
         name, separator, text = pair.partition("=")
@@ -81,15 +81,8 @@ def parse_grid(pairs: list[str]) -> dict[str, list[Any]]:
         try:
             grid[name] = json.loads(f"[{text}]")
         except json.JSONDecodeError:
-            grid[name] = [_value(part) for part in text.split(",")]
+            grid[name] = [read_setting(name, part) for part in text.split(",")]
     return grid
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
 
 
 def _write(table: Any, out: Path) -> None:

@@ -65,6 +65,7 @@ def test_unlabelled_rows_are_left_out_and_partial_ones_refused() -> None:
     labels[5, 2] = np.nan
     words = (
         r"1 of 20 rows are observed in part, the first being 'row 5', which lacks 'label 2'.*drop_incomplete"
+        r""".*to labelzoo tell, \{"row 5": \{"label 2": 0\}\} in JSON, or 0 in a CSV cell"""
     )
     with pytest.raises(ValueError, match=words):
         inputs_of(labels)

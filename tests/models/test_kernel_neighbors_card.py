@@ -27,6 +27,7 @@ from labelzoo.models.kernel_neighbors_predict import (
     mapped_rows,
     predict,
 )
+from labelzoo.models.spec import RepeatedWarning
 
 RNG = np.random.default_rng(21)
 X = RNG.normal(size=(12, 3))
@@ -115,27 +116,26 @@ FEATURES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 
 
 @pytest.mark.filterwarnings("ignore:the prior gives", "ignore:.*training rows have a total")
-@pytest.mark.parametrize("negative", ["clip", "raw"])
 @pytest.mark.parametrize("name", FEATURES)
-def test_predictions_are_those_of_the_array_core(name: str, negative: str) -> None:
+def test_predictions_are_those_of_the_array_core(name: str) -> None:
     features, new, settings = FEATURES[name]
     given = prepared(ONE_HOT, features, **settings)
     assert bool(given["is_cosine"]) == ("cosine" in name)
-    constants = kept(given, negative=negative)
+    constants = kept(given)
     (problem,) = problems_of(given)
     fit, draw = dual(problem), draw_of(given)
     kernel = kernel_of(constants)
     cross = kernel.of_mapped(mapped_rows(kernel, new), constants["mapped"])
     np.testing.assert_allclose(np.asarray(cross_kernel(new, constants)), cross, atol=1e-12)
     wanted = np.zeros((5, 4))
-    wanted[:, [0, 1, 3]] = probabilities(fit, cross, negative=negative)
+    wanted[:, [0, 1, 3]] = probabilities(fit, cross)
     found = predicted(draw, new, constants)
     np.testing.assert_allclose(found, spread(wanted, 0.25), atol=1e-8)
     np.testing.assert_allclose(found.sum(axis=1), 1.0, atol=1e-12)
     kind = sparse.csr_array(new) if sparse.issparse(features) else new
     law = class_similarity({"coefficients": draw["coefficients"][None]}, kind, constants)
     assert law.similarity.shape == (1, 5, 1, 3) and law.one_class
-    np.testing.assert_allclose(spread(law.probs(negative)[:, 0], 0.25), found[:, [0, 1, 3]], atol=1e-8)
+    np.testing.assert_allclose(spread(law.probs()[:, 0], 0.25), found[:, [0, 1, 3]], atol=1e-8)
     if name == "sparse cosine":
         # The last new row has no word: nothing tells its classes apart, and the unseen one stays out.
         np.testing.assert_allclose(found[4], spread([1 / 3, 1 / 3, 0, 1 / 3], 0.25))
@@ -277,7 +277,7 @@ BAD: list[tuple[Any, Any, dict[str, Any], str]] = [
     (ONE_HOT, X, {"length_factor": 1e-300}, "length_factor must be a number from 1e-06 to 1e+06"),
     (ONE_HOT, X, {"length_factor": np.inf}, "length_factor must be a number from 1e-06 to 1e+06, got inf"),
     (ONE_HOT, X, {"form": "class"}, "form must be one of auto, classes, labels, got 'class'"),
-    (ONE_HOT, X, {"negative": "abs"}, "negative must be one of clip, raw, got 'abs'"),
+    (ONE_HOT, X, {"negative": "raw"}, "has no setting 'negative'; settings: alpha, beta"),
     (ONE_HOT, X, {"kernel": "linear"}, "kernel must be one of auto, rbf, cosine, got 'linear'"),
     (ONE_HOT, X, {"positive_total": 1}, "positive_total must be True or False, got 1"),
     (ONE_HOT, X, {"drop_incomplete": "yes"}, "drop_incomplete must be True or False, got 'yes'"),
@@ -309,6 +309,24 @@ def test_conflicting_duplicates_are_fine_at_a_price() -> None:
     assert np.isfinite(draw_of(given)["coefficients"]).all()
 
 
+def test_auto_warns_where_few_rows_make_it_take_labels() -> None:
+    rng = np.random.default_rng(23)
+    features, Y = rng.normal(size=(40, 3)), np.eye(4, dtype=int)[np.arange(40) % 4]
+    for labels, words in (([1, 0, 1, 0], "'row 7' with 2"), ([0, 0, 0, 0], "'row 7' with 0")):
+        Y[7] = labels
+        with pytest.warns(RepeatedWarning, match=f"1 of 40 .*{words}: mend .* set form='labels' if this"):
+            assert not prepared(Y, features)["one_class"]
+        prepared(Y, features, form="labels")  # warnings are errors here: this says nothing
+    two = np.eye(2, dtype=int)[np.arange(40) % 2]
+    two[7] = 1
+    prepared(two, features)
+    Y[8] = 1
+    with pytest.warns(RepeatedWarning, match="2 of 40 rows"):
+        prepared(Y, features)
+    Y[30] = 1
+    prepared(Y, features)
+
+
 def test_missing_features_are_refused() -> None:
     features = X.copy()
     features[4, 1] = np.nan
@@ -338,21 +356,19 @@ def test_held_out_rows_need_one_label_where_the_training_rows_have_one() -> None
     )
 
 
-def test_the_log_score_of_raw_shares_is_finite() -> None:
-    """Shares outside the unit interval are no law: their score takes negative similarities as 0."""
+def test_negative_similarities_count_as_zero_in_predictions_and_scores() -> None:
+    """Shares of raw similarities leave the unit interval, and would be no probabilities."""
     given = prepared()
     draw = {"coefficients": np.outer([0.1, 0.2, -0.05], np.ones(12))}
-    raw = kept(given, negative="raw")
-    assert predicted(draw, NEW, raw).min() < 0
+    law = class_similarity({"coefficients": draw["coefficients"][None]}, NEW, kept(given))
+    assert law.probs("raw").min() < 0 and law.probs("raw").max() > 0.75
+    p = predicted(draw, NEW, kept(given))
+    np.testing.assert_allclose(p, np.tile(spread([1 / 3, 2 / 3, 0, 0], 0.25), (5, 1)), atol=1e-12)
     held = LabelData.from_arrays(NEW, ONE_HOT[:5])
-    scores = []
-    for negative in ("raw", "clip"):
-        settings = spec.resolve({"negative": negative})
-        new = spec.prepare(held, settings, kept(given, negative=negative))
-        with jax.enable_x64(True):
-            scores.append(np.asarray(log_score(draw, new, jax.random.key(0))))
-    assert np.isfinite(scores[0]).all()
-    np.testing.assert_allclose(scores[0], scores[1])
+    new = spec.prepare(held, spec.settings, kept(given))
+    with jax.enable_x64(True):
+        found = np.asarray(log_score(draw, new, jax.random.key(0)))
+    np.testing.assert_allclose(found, np.log(p[np.arange(5), CLASSES[:5]]))
 
 
 def test_long_posteriors_are_thinned_and_large_tables_refused(monkeypatch: pytest.MonkeyPatch) -> None:

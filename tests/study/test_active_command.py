@@ -146,8 +146,12 @@ def heard() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("heard")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stop_says_how_to_go_on(source: Path, capsys: Any, monkeypatch: Any, number: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "more"), [(signal.SIGINT, []), (signal.SIGTERM, ["--json", "--processes", "1"])]
+)
+def test_a_stop_says_how_to_go_on(
+    source: Path, capsys: Any, monkeypatch: Any, number: int, more: list[str]
+) -> None:
     def stopped(plan: Any, data: Any, out: Path, cells: Any, *_: Any) -> None:
         run_here(plan, data, out, cells[:1])
         os.kill(os.getpid(), number)
@@ -155,14 +159,15 @@ def test_a_stop_says_how_to_go_on(source: Path, capsys: Any, monkeypatch: Any, n
 
     monkeypatch.setattr(run, "run_cells", stopped)
     before = signal.getsignal(signal.SIGTERM)
-    assert labelzoo(arguments(source, acquire="k_center,random")) == 130
+    assert labelzoo(arguments(source, *more, acquire="k_center,random")) == 130
     assert signal.getsignal(signal.SIGTERM) == before
     told = capsys.readouterr().err.splitlines()
     assert told[0] == "labelzoo: stopped with 2 of 8 rounds done, none lost; to go on:"
     monkeypatch.setattr(run, "run_cells", run_here)
     words = shlex.split(told[1])
     assert words[:2] == ["labelzoo", "active"] and words[-1] == "--resume"
-    assert labelzoo([*words[1:], "--json"]) == 0
+    assert ("--json" in words) == ("--processes" in words) == bool(more), "the same command"
+    assert labelzoo([*words[1:], *([] if more else ["--json"])]) == 0
     assert len(json.loads(capsys.readouterr().out)["curves"]) == 8
 
 

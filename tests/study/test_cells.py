@@ -11,6 +11,8 @@ import pytest
 from labelzoo.acquisition.catalogue import _EXTRA, register_acquisition
 from labelzoo.acquisition.problem import Acquisition
 from labelzoo.data import LabelData
+from labelzoo.models.kernel_neighbors_card import spec
+from labelzoo.models.spec import RepeatedWarning
 from labelzoo.study import database, read_failed, read_skipped, run, run_study, workers
 from labelzoo.study.cell import ORACLE, NotRun, Setting, labelled_data, labels_after, make_split, run_cell
 from labelzoo.study.workers import DIED, run_cells
@@ -54,6 +56,22 @@ def test_extended_studies_equal_whole_ones(tmp_path: Path, monkeypatch: Any) -> 
     final = small_plan(DATA, rounds=1, seeds=(0, 1), acquire=("random", "ivr"))
     assert results(out) == whole_study(final, DATA, tmp_path / "b.db")
     assert run.count_done(final, out) == 8
+
+
+def test_what_a_model_says_at_every_fit_is_left_out(tmp_path: Path) -> None:
+    """Warnings are errors here: one that is heard would fail its cell."""
+    codes = np.arange(60) % 3
+    Y = np.eye(3)[codes]
+    Y[::20] = 1.0
+    table = LabelData.from_arrays(DATA.X, Y)
+    with pytest.warns(RepeatedWarning, match="3 of 60 rows"):
+        spec.prepare(table, spec.settings)
+    plan = small_plan(
+        table, learner="kernel_neighbors", engine="dual", acquire=("random",), start=24, rounds=1, seeds=(0,),
+        evaluators=("own",),
+    )  # fmt: skip
+    whole_study(plan, table, tmp_path / "a.db")
+    assert read_failed(tmp_path / "a.db") == {} and len(results(tmp_path / "a.db")) == 2
 
 
 def test_the_learner_is_refitted_every_so_many_rounds(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Label data: the table type, loaders and writers of every format, splits, statistics, held-out metrics."""
 
 from labelzoo.data.build import from_arrays, from_frame, from_openml
+from labelzoo.data.classes import from_classes
 from labelzoo.data.describe_text import describe_text
 from labelzoo.data.errors import DataError
 from labelzoo.data.files import BUILTIN, FORMATS, from_npz, load, save_data, save_npz
@@ -28,6 +29,7 @@ __all__ = [
     "describe_text",
     "fold_rows",
     "from_arrays",
+    "from_classes",
     "from_frame",
     "from_npz",
     "from_openml",

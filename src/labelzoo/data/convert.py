@@ -80,7 +80,11 @@ def as_array(value: Any, argument: str, columns: str) -> Any:
         value = frame_array(value)
     value = checked_sparse(value, argument) if sparse.issparse(value) else dense_array(value, argument)
     if value.ndim != 2:
-        raise ValueError(f"{argument} must be two-dimensional (rows, {columns}), got shape {value.shape}")
+        hint = "; one class a row goes to LabelData.from_classes(X, y)" if argument == "Y" else ""
+        raise ValueError(
+            f"{argument} must be two-dimensional (rows, {columns}), got shape {value.shape}"
+            f"{hint if value.ndim == 1 else ''}"
+        )
     if value.dtype.kind == "c":
         raise ValueError(f"{argument} has complex dtype {value.dtype}: give real numbers")
     if value.shape[0] == 0:

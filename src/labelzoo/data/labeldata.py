@@ -23,7 +23,8 @@ MASK_BYTES = 64 * 2**20  # default memory cap of the dense tables made on reques
 class LabelData:
     """Features and labels of n rows, validated and read-only.
 
-    The constructor takes any array-like; `LabelData.from_arrays` also keeps the names of data frames.
+    The constructor takes any array-like; `LabelData.from_arrays` also keeps the names of data frames, and
+    `LabelData.from_classes` takes one class a row.
 
     Attributes
     ----------
@@ -282,6 +283,13 @@ class LabelData:
         from labelzoo.data.build import from_arrays
 
         return from_arrays(X, Y, **options)
+
+    @classmethod
+    def from_classes(cls, X: Any, y: Any, **options: Any) -> "LabelData":
+        """Build from one class a row, which becomes one label a class; see `labelzoo.data.from_classes`."""
+        from labelzoo.data.classes import from_classes
+
+        return from_classes(X, y, **options)
 
     @classmethod
     def from_frame(cls, frame: Any, label_columns: Any, **options: Any) -> "LabelData":

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from labelzoo.data.classes import one_hot
 from labelzoo.data.errors import DataError
 from labelzoo.data.labeldata import LabelData
 from labelzoo.data.limits import check_stored_csr, checked_shape, refuse_unwritable, whole_array
@@ -126,7 +127,7 @@ def from_layout(arrays: dict[str, Any], source: str, allow_missing_features: boo
         X = csr_from(arrays, "X", arrays["X_data"], names["feature_names"])
     if "y" in arrays and "Y_indices" not in arrays:
         names["label_names"] = stored_names(arrays["class_names"], "class_names")
-        Y = one_hot(arrays["y"], names["label_names"])
+        Y = one_hot(class_codes(arrays["y"], names["label_names"]), len(names["label_names"] or ()))
     else:
         Y = csr_from(arrays, "Y", None, names["label_names"])
     train, test = without_overlap(arrays.get("train_index"), arrays.get("test_index"), source)
@@ -163,8 +164,8 @@ def csr_from(arrays: dict[str, Any], key: str, values: Any, names: Any) -> spars
     return sparse.csr_array((values, indices, indptr), shape=shape)
 
 
-def one_hot(y: Any, class_names: Any) -> sparse.csr_array:
-    """Return class indices (n,) as a csr_array (n, classes) with one positive a row."""
+def class_codes(y: Any, class_names: Any) -> Any:
+    """Return stored class indices (n,), or raise ValueError where they are none of the named classes."""
     count = len(class_names)
     if y.ndim != 1 or y.dtype.kind not in "iu":
         raise ValueError(f"y must be one class index a row, got {y.dtype} of shape {y.shape}")
@@ -172,7 +173,7 @@ def one_hot(y: Any, class_names: Any) -> sparse.csr_array:
     if len(outside):
         texts = [f"row {i}: {y[i]}" for i in outside]
         raise ValueError(f"y has classes outside 0..{count - 1}: {listed(texts)}")
-    return sparse.csr_array((np.ones(len(y), np.int8), y, np.arange(len(y) + 1)), shape=(len(y), count))
+    return y
 
 
 def without_overlap(train: Any, test: Any, source: str) -> tuple[Any, Any]:

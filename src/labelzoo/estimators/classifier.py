@@ -14,18 +14,19 @@ from sklearn.utils.validation import check_is_fitted
 from labelzoo.data import LabelData
 from labelzoo.data.convert import frame_columns, is_frame
 from labelzoo.data.metrics import TopK
+from labelzoo.estimators import output
 from labelzoo.estimators.continuing import refuse_changed
 from labelzoo.estimators.features import read_features, seed_of
-from labelzoo.estimators.output import Shape, cut_points, labelled, log_odds, positives
-from labelzoo.estimators.scores import row_scores, weighted_mean
+from labelzoo.estimators.output import Shape, cut_points, iterations, labelled, log_odds
+from labelzoo.estimators.scores import class_scores, row_scores, weighted_mean
 from labelzoo.estimators.targets import (
     Target,
     aligned,
+    declared,
     explained,
     frame_rows_of,
     read_target,
     refuse_other_index,
-    with_label_names,
 )
 from labelzoo.inference.fit import find_engine
 from labelzoo.inference.predict import (
@@ -53,7 +54,7 @@ def _is_online(classifier: "LabelClassifier") -> bool:
 
 
 class LabelClassifier(ClassifierMixin, BaseEstimator):
-    """A model of the zoo as a scikit-learn classifier of many labels, or of two classes.
+    """A model of the zoo as a scikit-learn classifier of many labels, or of classes.
 
     Parameters
     ----------
@@ -65,7 +66,8 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         The same integer gives the same posterior. None takes fresh entropy; NumPy's global state is never
         read.
     threshold : float, sequence (labels,), or mapping of label to float
-        `predict` gives 1 where the probability lies above it, 0 where it equals it.
+        `predict` gives 1 where the probability lies above it, 0 where it equals it. Where each row has one
+        label it only weighs labels against one another, see the notes.
     **settings
         Settings of the program and options of the engine; they are parameters like the others, so
         ``get_params``, ``set_params``, ``clone`` and ``GridSearchCV`` know them. ``progress=True`` shows a
@@ -73,6 +75,12 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
 
     Notes
     -----
+    A y of more than two classes becomes a label each, and `predict_proba` scales their probabilities to sum
+    to 1, as scikit-learn's one-vs-rest classifier does. `predict` gives a row one label there, and where the
+    model says that rows have one (`labelzoo.estimators.output.one_label_a_row`; ``kernel_neighbors`` where
+    each training row has one): the label whose log odds lie furthest above those of its threshold, with one
+    threshold for all the most probable. All other labels are cut at the threshold one by one.
+
     Cost of the default, mean field of ``label_logistic``: labels x a dozen iterations x
     (rows features^2 + features^3), or rows^3 where there are fewer rows than features; a few seconds for 333
     rows, 1449 features and 45 labels. Each draw kept takes labels x features numbers.
@@ -161,7 +169,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         tags.target_tags.multi_output = True
         tags.target_tags.single_output = True
         tags.classifier_tags.multi_label = True
-        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.multi_class = True
         tags.input_tags.sparse = True
         return tags
 
@@ -173,10 +181,10 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         X : ndarray, JAX array, list, sparse matrix of any format, or pandas.DataFrame
         y : the same, or one-dimensional
             NaN, None and pandas' NA mean not observed. Column names of a frame become label names. A vector
-            holds two classes of any kind.
+            holds classes, numbers or words; more than two become a label each.
         label_names : sequence of str or None
             All labels there are. Those that y (a frame then) lacks get a column from the prior alone. For an
-            array, its names.
+            array, its names. Refused for more than two classes, which name their labels themselves.
 
         Returns
         -------
@@ -263,14 +271,12 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             "example_names": target.rows or frame_rows_of(X),
         }
         try:
-            data = LabelData.from_arrays(features, target.table, **names)
+            data = LabelData.from_arrays(features, target.table, missing=target.missing, **names)
         except ValueError as error:
             if "may hold 0, 1 or NaN" in str(error):
                 raise explained(error) from None
             raise
-        if label_names is not None:
-            data = with_label_names(data, label_names, named=target.names is not None)
-        return data, target
+        return (data if label_names is None else declared(data, label_names, target)), target
 
     def _keep(self, tree: xr.DataTree, data: LabelData, target: Target, label_names: Any) -> None:
         """Store a posterior and how to speak of it."""
@@ -290,7 +296,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         shape = self._shape
         data, target = self._read(X, Y, reset=False, classes=shape.classes)
         if (target.classes is None) != (shape.classes is None):
-            raise ValueError("y must have as many dims as in fit: one for two classes, two for labels")
+            raise ValueError("y must have as many dims as in fit: one for classes, two for labels")
         named = shape.named and target.names is not None
         data = aligned(data, list(self.label_names_), named=named, lacking=lacking)
         features = tuple(json.loads(self.trace_.attrs["feature_names"]))
@@ -313,14 +319,13 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any, *, max_bytes: int = MAX_RESULT_BYTES) -> Any:
         """Return the posterior mean of P(label = 1): float (row, labels).
 
-        For a one-dimensional y the columns are its two classes. Working memory does not grow with the number
-        of draws or rows; a result above `max_bytes` is refused (`predict_topk` and a sparse `predict` need
+        For a one-dimensional y the columns are its classes, and rows sum to 1. Working memory does not grow
+        with draws or rows; a result above `max_bytes` is refused (`predict_topk` and a sparse `predict` need
         no such table).
         """
         probs = self._probs("predict_proba", self._rows(X), max_bytes)
-        if self._shape.classes is not None:
-            return self._output(np.hstack([1.0 - probs, probs]), X, self._shape.classes)
-        return self._output(probs, X, self.label_names_)
+        columns = self.label_names_ if self._shape.classes is None else self._shape.classes
+        return self._output(output.as_in_fit(probs, self._shape), X, columns)
 
     def _probs(self, method: str, rows: Any, max_bytes: int) -> Any:
         """Return the table of probabilities, or refuse it where it would pass `max_bytes`."""
@@ -333,13 +338,14 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         return mean_prob(self.trace_, rows)
 
     def decision_function(self, X: Any, *, max_bytes: int = MAX_RESULT_BYTES) -> np.ndarray:
-        """Return the log odds of `predict_proba` less those of the threshold: above 0 where `predict` says 1.
+        """Return the log odds of P(label = 1) less those of the threshold: above 0 where `predict` says 1.
 
-        Float (row, labels), or (row,) for a one-dimensional y; finite. A result above `max_bytes` is refused.
+        Float (row, labels), or (row,) for two classes; finite. Where `predict` gives each row one label, it
+        is the label with the largest. A result above `max_bytes` is refused.
         """
         probs = self._probs("decision_function", self._rows(X), max_bytes)
         odds = log_odds(probs) - log_odds(cut_points(self.threshold, self.label_names_))
-        return odds[:, 0] if self._shape.classes is not None else odds
+        return odds if self._shape.classes is None or self._shape.is_multiclass else odds[:, 0]
 
     def predict_samples(
         self, X: Any, num_draws: Any = None, *, max_bytes: int = DEFAULT_MAX_BYTES
@@ -363,33 +369,29 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
     def predict(self, X: Any) -> Any:
         """Return int8 labels (row, labels): 1 where the probability lies above the threshold.
 
-        A csr array if the labels were sparse in `fit`; the class of each row if y was one-dimensional.
+        Exactly one a row where the model says so, see the notes of the class. A csr array if the labels were
+        sparse in `fit`; the class of each row if y was one-dimensional.
         """
         rows = self._rows(X)
         cut = cut_points(self.threshold, self.label_names_)
         blocks = (block[0] for _, block in mean_blocks(self.trace_, rows))
-        labels = positives(blocks, cut, is_sparse=self._shape.is_sparse)
-        if self._shape.classes is not None:
-            return self._output(self._shape.classes[labels[:, 0]], X, None)
-        return labels if sparse.issparse(labels) else self._output(labels, X, self.label_names_)
+        one_label = output.one_label_a_row(self.trace_)
+        labels = output.decided(blocks, cut, self._shape, one_label=one_label)
+        columns = self.label_names_ if self._shape.classes is None else None
+        return labels if sparse.issparse(labels) else self._output(labels, X, columns)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the mean log score of the rows, nats summed over observed labels (higher is better).
 
-        Columns of a frame are matched to the labels of `fit` by name. Rows without an observed label do not
-        count; `sample_weight` (row,) weighs the others. Rows are taken in blocks: no table of rows x labels.
+        For a vector of classes, ln of what `predict_proba` gives a row's class. Columns of a frame are
+        matched to the labels of `fit` by name. Rows without an observed label do not count; `sample_weight`
+        (row,) weighs the others. Rows are taken in blocks: no table of rows x labels.
         """
         check_is_fitted(self, "trace_")
         data = self._like_before(X, y)
         self._know_model()
-        return weighted_mean(row_scores(self.trace_, data), sample_weight)
-
-
-def iterations(tree: xr.DataTree) -> int:
-    """Return the iterations of a deterministic engine, or the draws of a sampler; at least 1."""
-    if "optimization" in tree.children:
-        return max(1, int(tree["optimization"].sizes.get("iteration", 2)) - 1)
-    return max(1, int(tree["posterior"].sizes["draw"]))
+        scores = class_scores if self._shape.is_multiclass else row_scores
+        return weighted_mean(scores(self.trace_, data), sample_weight)
 
 
 def available() -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ import xarray as xr
 
 from labelzoo.data import LabelData
 from labelzoo.data.metrics import log_score
+from labelzoo.estimators.output import shares
 from labelzoo.inference.predict import mean_blocks
 
 
@@ -19,6 +20,17 @@ def row_scores(tree: xr.DataTree, data: LabelData) -> np.ndarray:
         observed = None if part.missing is None else part.observed_mask(max_bytes=2**32)
         each[rows] = log_score(part.Y, probs, observed).each
     return each
+
+
+def class_scores(tree: xr.DataTree, data: LabelData) -> np.ndarray:
+    """Return ln of the share of each row's own class, nats; NaN where it is not known: (row,)."""
+    each = np.empty(data.num_rows)
+    for start, (probs, _) in mean_blocks(tree, data.X):
+        rows = np.arange(start, start + len(probs))
+        own = data.Y[rows].toarray().astype(bool)
+        each[rows] = np.where(own, shares(probs), 0.0).sum(axis=1)
+        each[rows[~own.any(axis=1)]] = np.nan
+    return np.log(np.maximum(each, np.finfo(float).tiny))
 
 
 def weighted_mean(each: np.ndarray, sample_weight: Any) -> float:

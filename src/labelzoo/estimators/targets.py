@@ -1,4 +1,4 @@
-"""How a target is read: one column of two classes, or a table of labels with names and gaps."""
+"""How a target is read: a vector of classes, or a table of labels with names and gaps."""
 
 from typing import Any, NamedTuple
 
@@ -8,8 +8,9 @@ from sklearn.utils.multiclass import type_of_target
 
 from labelzoo.data import LabelData
 from labelzoo.data.build import refuse_other_rows
-from labelzoo.data.convert import dense_array, frame_columns, frame_rows, is_frame, is_missing
-from labelzoo.data.missing import missing_from_cells
+from labelzoo.data.classes import class_names, class_table, class_values, unknown_class
+from labelzoo.data.convert import dense_array, frame_columns, frame_rows, is_frame
+from labelzoo.data.missing import Missing, missing_from_cells
 from labelzoo.data.validate import checked_names, listed, refuse_duplicates
 from labelzoo.estimators.features import filled
 
@@ -25,9 +26,12 @@ class Target(NamedTuple):
         Names of the columns; None where the user gave none.
     rows : list of str or None
         Names of the rows.
-    classes : ndarray (2,) or None
-        The two classes of a one-dimensional target, the positive one last; None for a table.
+    classes : ndarray (class,) or None
+        The classes of a one-dimensional target; None for a table. Of two the last is the positive one, of
+        more each is a label.
     is_sparse : bool
+    missing : Missing or None
+        Rows whose class is not known, where there are more than two classes.
     """
 
     table: Any
@@ -35,10 +39,13 @@ class Target(NamedTuple):
     rows: list[str] | None
     classes: np.ndarray | None
     is_sparse: bool
+    missing: Missing | None = None
 
 
 def read_target(Y: Any, classes: Any = None) -> Target:
-    """Read labels: a vector of two classes, or a table of 0, 1 and NaN of any kind.
+    """Read labels: a vector of classes, or a table of 0, 1 and NaN of any kind.
+
+    Two classes are one column, more are a label each: one positive a row.
 
     Parameters
     ----------
@@ -49,7 +56,7 @@ def read_target(Y: Any, classes: Any = None) -> Target:
     Raises
     ------
     ValueError
-        If `Y` is None, or a vector without exactly two classes.
+        If `Y` is None, or a vector without at least two classes.
     """
     if Y is None:
         raise ValueError("LabelClassifier requires y to be passed, but the target y is None")
@@ -61,9 +68,14 @@ def read_target(Y: Any, classes: Any = None) -> Target:
     values = dense_array(Y, "Y")
     if values.ndim != 1:
         return Target(values, None, None, None, False)
-    table, found = _two_classes(values, classes)
+    values = class_values(Y)
+    found = _known_classes(values, classes)
+    if len(found) > 2:
+        labels, missing = class_table(values, found)
+        return Target(labels, class_names(found), frame_rows_of(Y), found, False, missing)
     name = getattr(Y, "name", None)
-    return Target(table, None if name is None else [str(name)], frame_rows_of(Y), found, False)
+    column = _column(values, found)
+    return Target(column, None if name is None else [str(name)], frame_rows_of(Y), found, False)
 
 
 def refuse_other_index(X: Any, Y: Any) -> None:
@@ -86,25 +98,29 @@ def frame_rows_of(value: Any) -> list[str] | None:
     return frame_rows(value) if hasattr(index, "equals") else None
 
 
-def _two_classes(values: np.ndarray, known: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return a vector as a column of 0, 1 and NaN, and its two classes."""
-    unseen = np.array([is_missing(v) or v != v for v in values.tolist()], dtype=bool)
-    seen = values[~unseen]
+def _known_classes(values: np.ndarray, known: Any) -> np.ndarray:
+    """Return the classes of a vector, sorted: at least two, those that it has or those that are known."""
+    seen = values[~unknown_class(values)]
     if seen.dtype.kind == "f" and not np.isfinite(seen).all():
-        raise ValueError("y has infinite values: give two classes, or NaN where the class is not known")
+        raise ValueError("y has infinite values: give classes, or NaN where the class is not known")
     classes = _classes(seen) if known is None else np.unique(np.asarray(known))
-    if len(classes) != 2:
+    if len(classes) < 2:
         raise ValueError(
-            f"Only binary classification is supported. y has {len(classes)} classes "
-            f"({listed([repr(c) for c in classes.tolist()])}); "
-            "for several labels give Y (rows, labels) of 0 and 1"
+            f"y has {len(classes)} classes ({listed([repr(c) for c in classes.tolist()])}), at least two are "
+            "needed; for several labels give Y (rows, labels) of 0 and 1"
         )
     other = sorted({repr(v) for v in seen.tolist() if v not in classes.tolist()})
     if other:
         raise ValueError(f"y has classes that are not among the {classes.tolist()} known: {listed(other)}")
+    return classes
+
+
+def _column(values: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Return a vector of two classes as a column of 0, 1 and NaN."""
+    unseen = unknown_class(values)
     column = np.full((len(values), 1), np.nan)
-    column[~unseen, 0] = seen == classes[1]
-    return column, classes
+    column[~unseen, 0] = values[~unseen] == classes[1]
+    return column
 
 
 def _classes(seen: np.ndarray) -> np.ndarray:
@@ -113,11 +129,24 @@ def _classes(seen: np.ndarray) -> np.ndarray:
         raise ValueError("y has no observed class: every value is missing")
     kind = type_of_target(seen.astype(str) if seen.dtype.kind == "O" else seen, input_name="y")
     if kind not in ("binary", "multiclass"):
-        raise ValueError(f"Unknown label type: {kind}; y must hold two classes")
+        raise ValueError(f"Unknown label type: {kind}; y must hold classes")
     classes = np.unique(seen)
     if len(classes) == 1 and classes.dtype.kind in "biuf" and classes[0] in (0, 1):
         return np.array([0, 1], dtype=classes.dtype)
     return classes
+
+
+def declared(data: LabelData, label_names: Any, target: Target) -> LabelData:
+    """Return `data` with the labels that the user declared: `with_label_names`.
+
+    Raises
+    ------
+    ValueError
+        Where the target is a vector of more than two classes, which name the labels.
+    """
+    if target.classes is not None and len(target.classes) > 2:
+        raise ValueError("label_names is for tables and two classes: of more, the classes are the names")
+    return with_label_names(data, label_names, named=target.names is not None)
 
 
 def with_label_names(data: LabelData, label_names: Any, *, named: bool) -> LabelData:

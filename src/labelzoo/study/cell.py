@@ -14,6 +14,7 @@ from labelzoo.acquisition.problem import LAWS, Choice, Problem
 from labelzoo.data import LabelData
 from labelzoo.data.splits import AbsentLabelsWarning, split_rows
 from labelzoo.models.gp_kernel import GPKernel
+from labelzoo.models.spec import RepeatedWarning
 from labelzoo.study.database import Round
 from labelzoo.study.learners import (
     Fitted,
@@ -224,7 +225,9 @@ def learner_at(setting: Setting, asked: list[list[Any]], number: int) -> Fitted:
     labels = labels_after(setting, asked[: at + 1])
     seed = round_seed(setting.seed, f"fit {setting.acquire}", at)
     data = labelled_data(setting, labels)
-    return fit_learner(plan.learner, plan.engine, plan.settings, data, setting.features, seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RepeatedWarning)
+        return fit_learner(plan.learner, plan.engine, plan.settings, data, setting.features, seed)
 
 
 def evaluate(setting: Setting, labels: Labels, asked: list[list[Any]], number: int) -> dict[str, Any]:
