@@ -121,6 +121,19 @@ def test_labels_are_problems_of_their_own_on_one_kernel() -> None:
     assert one_vs_all(rbf(X, X), np.full((14, 1), np.nan)).constant.tolist() == [0.5]
 
 
+def test_labels_take_the_jitter_and_the_rule_for_negative_similarities_that_are_asked_for() -> None:
+    labels = np.column_stack([NAMES == "a", NAMES == "b"]).astype(float)
+    found = one_vs_all(rbf(X, X), labels, jitter=0.1, gamma=1.0)
+    cross = CROSS - 0.3
+    for j, fit in enumerate(found.fits):
+        assert fit is not None
+        np.testing.assert_allclose(np.diag(fit.problem.K0), 1.1)
+        assert (predict.similarity(fit, cross) < 0).any()
+        for negative in ("clip", "raw"):
+            got = label_probabilities(found, cross, negative=negative)[:, j]
+            np.testing.assert_array_equal(got, predict.probabilities(fit, cross, negative=negative)[:, 1])
+
+
 BAD: dict[str, Any] = {
     "cross must have shape (rows, 14), got shape (6, 6)": lambda: predict.similarity(FIT, CROSS[:, :6]),
     "classes must have all of the fit's, a is not among": lambda: predict.probabilities(
