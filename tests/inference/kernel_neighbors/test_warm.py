@@ -1,4 +1,4 @@
-"""What a warm start keeps of the multipliers: each at its row and class, of the totals too, none above gamma."""
+"""What a warm start keeps: each multiplier at its row and class, of the totals too, none above gamma."""
 
 from typing import Any
 
