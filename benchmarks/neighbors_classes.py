@@ -1,7 +1,8 @@
 """Active learning over a growing number of classes: class kernels (pKNN) against one against the rest.
 
     python benchmarks/neighbors_classes.py [--data digits,...] [--classes 3,5,10] [--runs 10] [--rounds 10]
-                                           [--batch B] [--arms A,B] [--data-folder F] [--out FOLDER]
+                                           [--batch B] [--rows 30] [--gamma 0.1] [--sweeps 30] [--arms A,B]
+                                           [--data-folder F] [--out FOLDER]
 
 Data: ``digits`` (scikit-learn, 10 classes), ``segment-challenge`` (7), and multi-label sets with one class a
 row, the rarest of its labels among those with 30 rows (`neighbors_data.rarest_label`; ``bibtex``: 123 classes
@@ -29,8 +30,9 @@ w = 0.3, m the median of the squared distances d of all drawn rows.
 Tables by data and number of classes: accuracy at the end, area (mean over rounds, trapezoid rule), both in
 percent with standard errors over runs; area less that of the same learner's random rows, and pknn:clip's less
 the arm's, in points with 95 % intervals corrected for overlapping draws (Nadeau and Bengio 2003; test over
-other rows 1). At last the gain by number of classes with its slope on log2(classes). Random rows are the same
-for all learners. Runs are kept in --out as they end; an interrupted command goes on there.
+other rows 1); the share of similarities that is negative. At last the gain by number of classes,
+with the same intervals, and its slope on log2(classes). Random rows are the same for all learners. Runs are
+kept in --out as they end; an interrupted command goes on there.
 """
 
 import argparse
@@ -46,11 +48,15 @@ from neighbors_data import (
     FOLDER,
     SPARSE,
     Rows,
+    above_zero,
     load_rows,
     load_sparse,
     median_distance,
+    names_among,
     prepared,
     squared_distances,
+    whole,
+    wholes,
 )
 from scipy import sparse
 from scipy.stats import linregress
@@ -180,8 +186,8 @@ def gap(one: Array, other: Array) -> str:
 def table(title: str, runs: dict[str, list[dict[str, Any]]]) -> str:
     """Return a data set at a number of classes as Markdown."""
     lines = [title, "", "| arm | at the end, % | area, % | area less its own random, points "]
-    lines[-1] += "| pknn:clip less this, points | CPU s | sd of rows a class | stopped |"
-    lines += ["| --- " * 8 + "|"]
+    lines[-1] += "| pknn:clip less this, points | CPU s | sd of rows a class | stopped | negative, % |"
+    lines += ["| --- " * 9 + "|"]
     best = area_of(runs["pknn:clip"]) if "pknn:clip" in runs else None
     for arm, own in runs.items():
         mine, base = area_of(own), f"{arm.split(':')[0]}:random"
@@ -191,13 +197,15 @@ def table(title: str, runs: dict[str, list[dict[str, Any]]]) -> str:
         cells += [gap(best, mine) if best is not None and arm != "pknn:clip" else ""]
         cells += [f"{np.mean([run['seconds'] for run in own]):.2f}"]
         cells += [f"{np.mean([run['spread'] for run in own]):.2f}", str(sum(run["stopped"] for run in own))]
+        below = f"{100 * np.mean([run['negative'] for run in own]):.2f}"
+        cells += [below if arm.startswith(("pknn", "prior")) else ""]
         lines.append(f"| {arm} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
 def growth(data: str, results: dict[int, dict[str, list[dict[str, Any]]]]) -> str:
     """Return the gain over the learner's own random rows by number of classes as Markdown."""
-    lines = [f"{data}: area less that of the learner's own random rows, by number of classes", ""]
+    lines = [f"{data}: area less that of the learner's own random rows, points, by number of classes", ""]
     lines += ["| arm | " + " | ".join(str(c) for c in results) + " | slope a doubling, points |"]
     lines += ["| --- " * (len(results) + 2) + "|"]
     for arm in next(iter(results.values())):
@@ -205,7 +213,7 @@ def growth(data: str, results: dict[int, dict[str, list[dict[str, Any]]]]) -> st
         if arm == base or any(base not in runs for runs in results.values()):
             continue
         gaps = {c: area_of(runs[arm]) - area_of(runs[base]) for c, runs in results.items()}
-        cells = [f"{v.mean():+.1f}" for v in gaps.values()]
+        cells = [gap(area_of(runs[arm]), area_of(runs[base])) for runs in results.values()]
         lines.append(f"| {arm} | " + " | ".join([*cells, slope(gaps)]) + " |")
     return "\n".join(lines) + "\n"
 
@@ -224,40 +232,42 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", default=",".join(DEFAULT))
-    parser.add_argument("--classes", default=None)
-    parser.add_argument("--runs", default="10", help="one number, or one for each number of classes")
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--batch", type=int, default=None, help="rows a round; half the classes by default")
-    parser.add_argument("--rows", type=int, default=30, help="rows a class")
-    parser.add_argument("--gamma", type=float, default=0.1)
-    parser.add_argument("--sweeps", type=int, default=30, help="of a fit of pknn, at most")
-    parser.add_argument("--arms", default=",".join(ARMS))
-    parser.add_argument("--data-folder", type=Path, default=FOLDER)
-    parser.add_argument("--out", type=Path, default=Path("neighbors_classes"))
+    folder = "neighbors_classes"
+    parser.add_argument("--data", default=",".join(DEFAULT), help=f"sets ({','.join(DEFAULT)})")
+    parser.add_argument("--classes", type=wholes(2), help="numbers of classes to draw (see above)")
+    parser.add_argument(
+        "--runs", type=wholes(1), default="10", help="one number, or one for each of --classes"
+    )
+    parser.add_argument("--rounds", type=whole(1), default=10, help="rounds of a run (10)")
+    parser.add_argument("--batch", type=whole(1), help="rows a round (half the classes, rounded up)")
+    parser.add_argument("--rows", type=whole(5), default=30, help="rows a class (30)")
+    parser.add_argument("--gamma", type=above_zero, default=0.1, help="price of a violation, of pknn (0.1)")
+    parser.add_argument("--sweeps", type=whole(1), default=30, help="most sweeps of a fit of pknn (30)")
+    parser.add_argument(
+        "--arms", type=names_among(ARMS), default=",".join(ARMS), help=f"of {', '.join(ARMS)} (all)"
+    )
+    parser.add_argument("--data-folder", type=Path, default=FOLDER, help="folder of the npz files")
+    parser.add_argument("--out", type=Path, default=Path(folder), help=f"folder of finished runs ({folder})")
     options = parser.parse_args()
-    arms = options.arms.split(",")
-    if unknown := sorted(set(arms) - set(ARMS)):
-        parser.error(f"--arms: unknown {', '.join(unknown)}; known: {', '.join(ARMS)}")
     options.out.mkdir(parents=True, exist_ok=True)
     warnings.filterwarnings("ignore", message=".*training rows have a total|the prior gives .* a total")
     for data in options.data.split(","):
-        asked = options.classes.split(",") if options.classes else CLASSES.get(data, MANY)
+        numbers = options.classes or CLASSES.get(data, MANY)
+        counts = options.runs * (len(numbers) if len(options.runs) == 1 else 1)
+        if len(counts) != len(numbers):
+            parser.error(f"{data}: --runs has {len(counts)} numbers for {len(numbers)} numbers of classes")
         try:
-            rows, results = loaded(data, options.data_folder), {}
-            numbers, runs = [int(c) for c in asked], [int(c) for c in options.runs.split(",")]
-            runs = runs * len(numbers) if len(runs) == 1 else runs
-            for number, count in zip(numbers, runs, strict=True):
-                results[number] = raced(data, rows, number, count, arms, options)
+            rows = loaded(data, options.data_folder)
+            results = {c: raced(data, rows, c, k, options) for c, k in zip(numbers, counts, strict=True)}
         except ValueError as error:
             parser.error(f"{data}: {error}")
         if len(results) > 1:
             print(growth(data, results), flush=True)
 
 
-def raced(data: str, rows: Rows, number: int, count: int, arms: list[str], options: Any) -> dict[str, Any]:
+def raced(data: str, rows: Rows, number: int, count: int, options: Any) -> dict[str, Any]:
     """Run all arms at a number of classes, print their table, and return their runs."""
-    batch = options.batch or (number + 1) // 2
+    arms, batch = options.arms, options.batch or (number + 1) // 2
     runs: dict[str, list[dict[str, Any]]] = {arm: [] for arm in arms}
     for seed in range(count):
         draw = drawn(rows, number, options.rows, seed)

@@ -8,8 +8,10 @@ The prior kernel is exp(-d / (2 w m)), d the squared distance, m its median over
 their labels, and w the width: 1 is the usual rule of the median, 0.03 nearly a unit matrix.
 """
 
+import argparse
 import json
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,7 +48,7 @@ def load_rows(name: str, folder: Path) -> Rows:
     """Return a ``uci_`` set with its nominal features told; ValueError where the file is not there."""
     path = Path(folder) / f"uci_{name}.npz"
     if not path.is_file():
-        raise ValueError(f"{name}: no file {path}; set --data-folder")
+        raise ValueError(f"no file {path}; give another name in --data, or --data-folder")
     with np.load(path) as found:
         X, y = found["X"].astype(float), found["y"].astype(int)
         nominal = json.loads(str(found["nominal_json"])) if "nominal_json" in found.files else {}
@@ -88,7 +90,7 @@ def load_sparse(name: str, folder: Path, least: int) -> Rows:
     """Return rows of a multi-label set with one class each (`rarest_label`) and at least one feature."""
     path = Path(folder) / f"{name}.npz"
     if not path.is_file():
-        raise ValueError(f"{name}: no file {path}; set --data-folder")
+        raise ValueError(f"no file {path}; give another name in --data, or --data-folder")
     with np.load(path) as d:
         shape = tuple(d["Y_shape"])
         Y = sparse.csr_array((np.ones(len(d["Y_indices"])), d["Y_indices"], d["Y_indptr"]), shape=shape)
@@ -115,3 +117,42 @@ def squared_distances(left: Array, right: Array) -> Array:
 def median_distance(squared: Array) -> float:
     """Return the median over pairs of different rows."""
     return float(np.median(squared[np.triu_indices(len(squared), 1)]))
+
+
+def names_among(known: Sequence[str]) -> Callable[[str], list[str]]:
+    """Return the reader of an option that is names with commas between, all of them known."""
+
+    def read(text: str) -> list[str]:
+        asked = text.split(",")
+        if unknown := sorted(set(asked) - set(known)):
+            raise argparse.ArgumentTypeError(f"unknown {', '.join(unknown)}; known: {', '.join(known)}")
+        return asked
+
+    return read
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """Return the reader of an option that is a whole number."""
+
+    def read(text: str) -> int:
+        if not text.strip().isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"must be a whole number of at least {least}, got {text!r}")
+        return int(text)
+
+    return read
+
+
+def wholes(least: int) -> Callable[[str], list[int]]:
+    """Return the reader of an option that is whole numbers with commas between."""
+    return lambda text: [whole(least)(one) for one in text.split(",")]
+
+
+def above_zero(text: str) -> float:
+    """Read an option that is a finite number above 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = np.nan
+    if not 0 < number < np.inf:
+        raise argparse.ArgumentTypeError(f"must be a finite number above 0, got {text!r}")
+    return number

@@ -27,8 +27,9 @@ Multipliers: by the dual's interior point up to 600 of them, else by Bregman swe
 
 ``readings`` looks at the test halves, so it is a diagnosis and chooses nothing: for each prior, reading and
 gamma the error of pKNN and of pKNN-n with 1 neighbour and 4, and the share of learning rows that hold a
-multiplier; a share near 0 says that the prior meets the constraints as it is. Splits are kept in --out as
-they end; an interrupted command goes on there.
+multiplier; a share near 0 says that the prior meets the constraints as it is. Below it the spread of pKNN's
+error over readings and over priors, and the least errors of pKNN-n. Splits are kept in --out as they end; an
+interrupted command goes on there.
 """
 
 import argparse
@@ -40,7 +41,16 @@ from typing import Any
 
 import numpy as np
 from kept_runs import kept
-from neighbors_data import FOLDER, Rows, load_rows, median_distance, prepared, squared_distances
+from neighbors_data import (
+    FOLDER,
+    Rows,
+    load_rows,
+    median_distance,
+    names_among,
+    prepared,
+    squared_distances,
+    whole,
+)
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.neighbors import KNeighborsClassifier, NeighborhoodComponentsAnalysis
@@ -315,7 +325,27 @@ def readings_table(data: str, runs: list[dict[str, Any]]) -> str:
         cells += [error_of([run["prior"][prior[width]][j] for run in runs]) for j in (1, 2)]
         cells += [str(sum(not run["rows"][k][7] for run in runs))]
         lines.append(f"| {width} | {reading} | {gamma} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", spread(runs)]) + "\n"
+
+
+def spread(runs: list[dict[str, Any]]) -> str:
+    """Say how far pKNN's mean error goes over readings and over priors, and how low pKNN-n's."""
+    keys = [tuple(row[:3]) for row in runs[0]["rows"]]
+    means = 100 * np.mean([[row[3:6] for row in run["rows"]] for run in runs], axis=0)
+    own: dict[Any, float] = dict(zip(keys, means[:, 0].tolist(), strict=True))
+    ranges = {}
+    for width, gamma in dict.fromkeys((key[0], key[2]) for key in keys):
+        errors = [own[width, reading, gamma] for reading in MORE_READINGS]
+        ranges[width, gamma] = max(errors) - min(errors)
+    widest = sorted(ranges, key=lambda key: ranges[key])[::-1][:2]
+    words = "; ".join(f"{ranges[key]:.1f} at prior {key[0]} and gamma {key[1]}" for key in widest)
+    lines = ["pKNN, % over the readings at one prior and gamma: "]
+    lines[0] += f"median range {np.median(list(ranges.values())):.1f}; widest {words}."
+    for reading in MORE_READINGS:
+        errors = [own[key] for key in keys if key[1] == reading]
+        lines.append(f"pKNN over priors and gammas at {reading}: {min(errors):.1f} to {max(errors):.1f}.")
+    least_of = [f"{means[:, j].min():.1f} with {k}" for j, k in ((1, "one neighbour"), (2, str(MANY)))]
+    return "\n".join([*lines, f"pKNN-n, the least of {len(keys)}: {', '.join(least_of)}."])
 
 
 def main() -> None:
@@ -323,25 +353,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", nargs="?", choices=("table", "readings"), default="table")
-    parser.add_argument("--data", default=",".join(DATA))
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--data-folder", type=Path, default=FOLDER)
-    parser.add_argument("--out", type=Path, default=Path("neighbors_table"))
+    parser.add_argument(
+        "part",
+        nargs="?",
+        choices=("table", "readings"),
+        default="table",
+        help="table: all methods, tuned (default); readings: pKNN under every reading of alpha and beta",
+    )
+    known = ",".join(DATA)
+    parser.add_argument("--data", type=names_among(DATA), default=known, help=f"sets, of {known} (all)")
+    parser.add_argument("--repeats", type=whole(1), default=5, help="times that a set is halved (5)")
+    parser.add_argument("--data-folder", type=Path, default=FOLDER, help="folder of the uci_ files")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("neighbors_table"),
+        help="folder of finished splits (neighbors_table)",
+    )
     options = parser.parse_args()
-    if unknown := sorted(set(options.data.split(",")) - set(DATA)):
-        parser.error(f"--data: unknown {', '.join(unknown)}; known: {', '.join(DATA)}")
-    if options.repeats < 1:
-        parser.error(f"--repeats must be at least 1, got {options.repeats}")
     options.out.mkdir(parents=True, exist_ok=True)
     warnings.filterwarnings("ignore", message=".*training rows have a total|the prior gives .* a total")
     warnings.filterwarnings("ignore", message=".*TOTAL NO. OF|.*failed to converge")
     run, show = (one_split, table) if options.part == "table" else (one_reading, readings_table)
-    for data in options.data.split(","):
+    for data in options.data:
         try:
             rows = load_rows(data, options.data_folder)
         except ValueError as error:
-            parser.error(str(error))
+            parser.error(f"{data}: {error}")
         runs = []
         for repeat in range(options.repeats):
             for half, (known, test) in enumerate(folds(rows.y, 2, repeat)):

@@ -1,6 +1,8 @@
 """The experiments on class kernels: tiny runs of both commands, and their parts by hand."""
 
+import argparse
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -96,11 +98,18 @@ def test_classes_run_and_go_on_from_kept_runs(tmp_path: Path, monkeypatch: Any, 
 @pytest.mark.parametrize(
     ("module", "arguments", "words"),
     [
-        (table, ["--data", "wine"], "--data: unknown wine"),
-        (table, ["--repeats", "0"], "--repeats must be at least 1"),
-        (classes, ["--arms", "gp:most"], "--arms: unknown gp:most"),
-        (classes, ["--data", "digits", "--classes", "11"], "11 classes asked for, 10 have 30 rows"),
-        (classes, ["--data", "bibtex", "--data-folder", "nowhere"], "no file nowhere"),
+        (table, ["--data", "wine"], "argument --data: unknown wine; known: ionosphere, "),
+        (table, ["--repeats", "0"], "argument --repeats: must be a whole number of at least 1, got '0'"),
+        (table, ["--data", "iris", "--data-folder", "nowhere"], "error: iris: no file nowhere"),
+        (classes, ["--arms", "gp:most"], "argument --arms: unknown gp:most; known: pknn:random, "),
+        (classes, ["--data", "nosuch", "--data-folder", "nowhere"], "error: nosuch: no file nowhere"),
+        (classes, ["--data", "bibtex", "--data-folder", "nowhere"], "error: bibtex: no file nowhere"),
+        (classes, ["--classes", "3,x"], "argument --classes: must be a whole number of at least 2, got 'x'"),
+        (classes, ["--data", "digits", "--classes", "11"], "digits: 11 classes asked for, 10 have 30 rows"),
+        (classes, ["--data", "digits", "--runs", "2,1"], "digits: --runs has 2 numbers for 3 numbers of cl"),
+        (classes, ["--gamma", "0"], "argument --gamma: must be a finite number above 0, got '0'"),
+        (classes, ["--gamma", "much"], "argument --gamma: must be a finite number above 0, got 'much'"),
+        (classes, ["--rows", "4"], "argument --rows: must be a whole number of at least 5, got '4'"),
     ],
 )
 def test_bad_options_end_with_one_line(
@@ -109,7 +118,43 @@ def test_bad_options_end_with_one_line(
     monkeypatch.setattr(sys, "argv", ["benchmark", *arguments, "--out", str(tmp_path)])
     with pytest.raises(SystemExit, match="2"):
         module.main()
-    assert words in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert words in printed.err.splitlines()[-1] and not printed.out
+
+
+@pytest.mark.parametrize("module", [table, classes])
+def test_every_option_has_a_line_of_help(module: Any, monkeypatch: Any) -> None:
+    def stop(parser: Any) -> None:
+        assert len(parser._actions) > 4 and all(action.help for action in parser._actions)
+        parser.exit(0)
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
+    with pytest.raises(SystemExit, match="0"):
+        module.main()
+
+
+def test_gains_by_number_of_classes_come_with_intervals() -> None:
+    def arms(gains: list[float]) -> dict[str, Any]:
+        runs = {"gp:random": [0.5, 0.5], "gp:least": [0.5 + gain / 100 for gain in gains]}
+        return {arm: [{"curve": [height, height]} for height in own] for arm, own in runs.items()}
+
+    lines = classes.growth("made up", {2: arms([1.0, 3.0]), 4: arms([5.0, 5.0])}).splitlines()
+    # Student's t of one degree of freedom, 12.706, by sqrt(2) sqrt(1 / 2 + 1).
+    assert lines[-1].startswith("| gp:least | +2.0 [-20.0, +24.0] | +5.0 [+5.0, +5.0] | +3.00 +- ")
+
+
+def test_spreads_over_readings_and_priors_by_hand() -> None:
+    own = {(1.0, 0.1): (4, 5, 6, 8), (1.0, 10.0): (3, 3, 3, 4), ("linear", 0.1): (9, 9, 11, 10)}
+    rows = [
+        [width, reading, gamma, own[width, gamma][k] / 100, (20 + k) / 100, (30 - k) / 100]
+        for (width, gamma) in own
+        for k, reading in enumerate(table.MORE_READINGS)
+    ]
+    lines = table.spread([{"rows": rows}]).splitlines()
+    found = [re.findall(r"(?<![\d/.])\d+\.\d(?![\d/])", line.rpartition(": ")[2]) for line in lines]
+    assert found[0] == ["2.0", "4.0", "1.0", "0.1", "2.0", "0.1"]
+    assert found[1:5] == [["3.0", "9.0"], ["3.0", "9.0"], ["3.0", "11.0"], ["4.0", "10.0"]]
+    assert found[5] == ["20.0", "27.0"]
 
 
 def test_a_rows_class_is_its_rarest_label_with_enough_rows() -> None:

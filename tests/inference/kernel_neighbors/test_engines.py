@@ -253,6 +253,16 @@ def test_rules_are_those_of_the_array_core(form: str, engine: str, price: str, t
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.parametrize("form", DATA)
+def test_kernels_come_back_with_the_jitter_of_the_fit(form: str) -> None:
+    tree = tree_of(form, "dual", jitter=0.05)
+    fits = fits_of(tree)
+    for each in fits:
+        np.testing.assert_allclose(np.diag(each.problem.K0), 1.05)
+    weights = np.concatenate([coefficients_of(each) for each in fits])
+    np.testing.assert_allclose(weights, tree["posterior"]["coefficients"].values[0, 0], atol=1e-9)
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_rules_tell_clouds_apart_that_are_far_apart(rule: str) -> None:
     rng = np.random.default_rng(3)

@@ -71,9 +71,24 @@ def test_neighbours_by_loops(neighbors: int) -> None:
 
 def test_a_vote_that_ties_goes_to_the_nearer_class() -> None:
     fit = dual(read_problem(np.eye(4), [1, 1, 0, 0], gamma=1e-6))
-    cross = np.array([[0.5, 0.0, 0.4, 0.0], [0.4, 0.0, 0.5, 0.0], [0.5, 0.0, 0.5, 0.0]])
-    got = predict.classify_by_neighbors(fit, cross, np.ones(3), neighbors=2)
-    assert list(got) == [1, 0, 0]
+    cross = np.array([[0.5, 0, 0.4, 0], [0.4, 0, 0.5, 0], [0.5, 0, 0.5, 0], [0.5, 0.4, 0, 0]])
+    # The last row's vote is not tied, and has nothing to say of the others.
+    got = predict.classify_by_neighbors(fit, cross, np.ones(4), neighbors=2)
+    assert list(got) == [1, 0, 0, 1]
+
+
+def test_distances_read_each_rows_own_diagonal_and_are_not_below_zero() -> None:
+    size = np.linspace(0.5, 2.0, 14)
+    fit = dual(read_problem(rbf(X, X) * np.outer(size, size), NAMES, gamma=2.0))
+    K0 = fit.problem.K0
+    formed = [predict.kernel(fit, c, K0, K0, K0) for c in fit.problem.y]
+    wanted = np.array([np.diag(K) + K[i, i] - 2 * K[:, i] for i, K in enumerate(formed)]).T
+    found = predict.squared_distances(fit, K0, np.diag(K0))
+    np.testing.assert_allclose(found, wanted, atol=1e-10)
+    # A diagonal without the jitter of the training rows would give the rows themselves less than nothing.
+    found = predict.squared_distances(fit, K0, np.diag(K0) - 1e-3)
+    np.testing.assert_allclose(found, np.maximum(wanted - 1e-3, 0.0), atol=1e-10)
+    assert np.diag(found).tolist() == [0.0] * 14
 
 
 def test_svm_on_formed_kernels() -> None:
@@ -104,6 +119,19 @@ def test_labels_are_problems_of_their_own_on_one_kernel() -> None:
     assert found.fits[2] is found.fits[3] is None
     assert got[:, 2:].tolist() == [[0.0, 1.0]] * 6
     assert one_vs_all(rbf(X, X), np.full((14, 1), np.nan)).constant.tolist() == [0.5]
+
+
+def test_labels_take_the_jitter_and_the_rule_for_negative_similarities_that_are_asked_for() -> None:
+    labels = np.column_stack([NAMES == "a", NAMES == "b"]).astype(float)
+    found = one_vs_all(rbf(X, X), labels, jitter=0.1, gamma=1.0)
+    cross = CROSS - 0.3
+    for j, fit in enumerate(found.fits):
+        assert fit is not None
+        np.testing.assert_allclose(np.diag(fit.problem.K0), 1.1)
+        assert (predict.similarity(fit, cross) < 0).any()
+        for negative in ("clip", "raw"):
+            got = label_probabilities(found, cross, negative=negative)[:, j]
+            np.testing.assert_array_equal(got, predict.probabilities(fit, cross, negative=negative)[:, 1])
 
 
 BAD: dict[str, Any] = {
