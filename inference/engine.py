@@ -275,6 +275,11 @@ def _refuse_other(spec: ModelSpec, engine: Engine, previous: xr.DataTree, data: 
     for what, name in (("model", spec.name), ("engine", engine.name)):
         if previous.attrs[what] != name:
             raise ValueError(f"the posterior to continue is of {what} {previous.attrs[what]!r}, not {name!r}")
+    refuse_other_columns(previous, data)
+
+
+def refuse_other_columns(previous: xr.DataTree, data: Any) -> None:
+    """Refuse rows with other features or labels than those of a posterior; ValueError naming the first."""
     for what, names in (("feature", data.feature_names), ("label", data.label_names)):
         before = json.loads(previous.attrs[f"{what}_names"])
         if list(names) != before:

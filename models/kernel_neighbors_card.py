@@ -188,21 +188,20 @@ def _constraints(
 ) -> dict[str, Any]:
     """Return K0 with its jitter, and the numbers of the constraints, of all problems."""
     from labelzoo.inference.kernel_neighbors.problem import (
+        found_jitter,
         read_gamma,
-        read_jitter,
         read_kernel,
         read_problem,
         read_shares,
-        regular_jitter,
     )
 
     kernel = read_kernel(K)
-    share = regular_jitter(kernel) if settings["jitter"] is None else read_jitter(settings["jitter"])
+    share = found_jitter(kernel, settings["jitter"])
     jitter = share * float(np.trace(kernel)) / len(kernel)
     options = {name: settings[name] for name in ("alpha", "beta", "gamma", "positive_total")}
     names = [data.example_names[i] for i in rows]
     for one in codes:
-        read_problem(kernel, one, jitter=share, names=names, **options)
+        read_problem(kernel, one, jitter=share, regular=True, names=names, **options)
     alpha, beta = read_shares(options["alpha"], options["beta"], _num_classes(codes))
     scale = float(np.trace(kernel)) / len(kernel)
     gamma = read_gamma(options["gamma"])

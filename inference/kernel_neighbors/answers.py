@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from labelzoo.arguments import whole_number
 from labelzoo.inference.kernel_neighbors.engines import problems_of
 from labelzoo.inference.kernel_neighbors.multipliers import Fit, finish
 from labelzoo.inference.kernel_neighbors.predict import (
@@ -16,6 +17,7 @@ from labelzoo.inference.kernel_neighbors.predict import (
     classify,
     classify_by_neighbors,
     classify_by_svm,
+    read_penalty,
 )
 from labelzoo.inference.kernel_neighbors.problem import read_shares
 from labelzoo.inference.predict import constants_of, features_of
@@ -98,14 +100,16 @@ def classified(
     fits = fits_of(tree)
     if rule not in RULES:
         raise ValueError(f"rule must be one of {', '.join(RULES)}, got {rule!r}")
+    most = min((len(fit.problem.y) for fit in fits), default=None)
+    near, price = whole_number("neighbors", neighbors, 1, most), read_penalty(penalty)
     constants = constants_of(tree)
     kernel, features = kernel_of(constants), features_of(tree, X)
     cross = kernel.of_mapped(mapped_rows(kernel, features), np.asarray(constants["mapped"]))
     own = kernel.diagonal(features) + float(constants["jitter_added"])
     apply = {
         "similarity": lambda fit: classify(fit, cross),
-        "neighbors": lambda fit: classify_by_neighbors(fit, cross, own, neighbors=neighbors),
-        "svm": lambda fit: classify_by_svm(fit, cross, penalty=penalty),
+        "neighbors": lambda fit: classify_by_neighbors(fit, cross, own, neighbors=near),
+        "svm": lambda fit: classify_by_svm(fit, cross, penalty=price),
     }[rule]
     labels = np.asarray(constants["class_label"])
     out = np.tile(np.asarray(constants["constant_prob"]) > 0.5, (len(cross), 1))

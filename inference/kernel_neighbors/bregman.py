@@ -4,20 +4,24 @@ A projection costs O(row x class): the row's product K0[i] W, taken for blocks o
 for everything else. A sweep over all rows is one product of K0 with a matrix (row, class). Memory is K0 and a
 few matrices (row, class).
 
-A sweep visits the rows that hold a multiplier or violate a constraint; the projection of any other row
-changes nothing. The method converges linearly, slowly where constraints are hard, so that the multipliers of
-a few sweeps are extrapolated (Anderson 1965; Bertrand and Massias 2021 for coordinate descent) where that
-raises the dual.
+A sweep visits the rows whose projection would change something: those that add to the gap or violate a
+constraint. The method converges linearly, and slowly where constraints are hard or multipliers many, so two
+things are added to the paper's algorithm. The multipliers of a few sweeps are extrapolated (Anderson 1965;
+Bertrand and Massias 2021 for coordinate descent) where that raises the dual. And where many sweeps are left
+to go, the multipliers off their bounds, which the sweeps have found, are solved for together (`polished`): by
+`labelzoo.inference.kernel_neighbors.dual.maximize` while they are few enough for their Hessian, by a Newton
+step of `labelzoo.inference.kernel_neighbors.truncated` else. Without ``polish`` it is the paper's algorithm.
 
 Jain and Kapoor, CVPR 2009, algorithm 1.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from labelzoo.arguments import real, whole_number
-from labelzoo.inference.kernel_neighbors.block import Side, project, sides
+from labelzoo.inference.kernel_neighbors.block import Side, Step, project, sides
 from labelzoo.inference.kernel_neighbors.dual import MAX_SIZE, maximize
 from labelzoo.inference.kernel_neighbors.multipliers import (
     Fit,
@@ -38,6 +42,7 @@ from labelzoo.inference.kernel_neighbors.problem import Problem
 from labelzoo.inference.kernel_neighbors.truncated import newton_rise
 
 Array = Any
+Projection = Callable[..., Step]
 
 BLOCK = 64
 """Rows whose products with W are taken together."""
@@ -50,8 +55,6 @@ OFF_BOUND = 1e-9
 """Share of the mean multiplier from which on one is off its bound."""
 PATIENCE = 50
 """Sweeps still to go from which on it pays to solve for many multipliers together."""
-
-
 NEGLIGIBLE = 0.1
 """Share of the tolerance that rows which are not projected may have together."""
 STUCK = 6
@@ -66,6 +69,7 @@ def bregman(
     max_sweeps: Any = MAX_SWEEPS,
     extrapolate: Any = True,
     polish: Any = True,
+    projection: Projection = project,
 ) -> Fit:
     """Project row after row until the duality gap and the largest violation are small.
 
@@ -83,6 +87,8 @@ def bregman(
     polish : bool
         Whether to solve for all multipliers off their bounds together where more than `PATIENCE` sweeps are
         left to go, as far as their errors tell, and at once from a `start`.
+    projection : callable
+        `labelzoo.inference.kernel_neighbors.block.project`; another one for the checks, which plant faults.
 
     Returns
     -------
@@ -117,7 +123,7 @@ def bregman(
             history = [state.lam.copy()]
             if taken:
                 continue
-        projections += sweep(problem, state, rows, table)
+        projections += sweep(problem, state, rows, table, projection)
         # W, b and D drift by rounding, so they are computed anew.
         state, sweeps = state_of(problem, state.lam), sweeps + 1
         # After a polish one sweep is for the rows outside it.
@@ -146,7 +152,7 @@ def _look(problem: Problem, state: State, tolerance: float) -> tuple[Array, Arra
 
 
 def _is_slow(errors: list[float]) -> bool:
-    """Say whether errors (over the tolerance), one a sweep, fall so slowly that `PATIENCE` sweeps are left."""
+    """Say whether the errors of sweeps, over the tolerance, fall too slowly to end in `PATIENCE` sweeps."""
     if len(errors) <= MEMORY:
         return False
     fall = np.log(errors[-1 - MEMORY] / errors[-1]) / MEMORY
@@ -195,7 +201,9 @@ def extrapolated(problem: Problem, state: State, history: list[Array]) -> State:
     return there if higher else state
 
 
-def sweep(problem: Problem, state: State, rows: Array, table: list[Side]) -> int:
+def sweep(
+    problem: Problem, state: State, rows: Array, table: list[Side], projection: Projection = project
+) -> int:
     """Project `rows` one after the other, in place; return how many projections moved.
 
     ``kw`` and ``c`` of the state are left as they were: `state_of` its multipliers gives the state after it.
@@ -213,7 +221,7 @@ def sweep(problem: Problem, state: State, rows: Array, table: list[Side]) -> int
             s = ((1.0 + b) * kv - problem.a * kw[j]) / D
             if not held.any() and _holds(s, y, own[y], problem.positive_total):
                 continue
-            step = project(s, problem.spread[i] / D, held, table[y], problem.upper)
+            step = projection(s, problem.spread[i] / D, held, table[y], problem.upper)
             held += step.delta
             W[i] += step.tau
             b += step.tau * kv

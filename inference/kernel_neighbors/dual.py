@@ -11,8 +11,9 @@ and A_i = diag(own_i) + 1 sign_i' at row i. The steps are those of Mehrotra (199
 one Cholesky factor of H + z / lam + u / (upper - lam) each; 15 to 35 of them reach rounding. Steps that only
 project onto lam >= 0 stall here, since hundreds of multipliers change sides.
 
-`dual` frees all multipliers; `maximize` any of them, the others held where they are. For F free ones memory is
-F^2 and a step F^3 / 3 flops, 2 row^2 class for the gradient and about 10 F^2 for H: at most `MAX_SIZE`.
+`dual` frees all multipliers; `maximize` any of them, the others held where they are. With F free ones memory
+is F^2, a few times, and a step takes F^3 / 3 flops, 2 row^2 class for the gradient and some 10 F^2 for H: for
+at most `MAX_SIZE`.
 
 Jain and Kapoor, CVPR 2009, eq. 9 for all rows together.
 """
@@ -151,7 +152,7 @@ def maximize(
     tolerance, max_steps
         As in `dual`.
     """
-    free = _free(problem, lam, mask)
+    free = free_of(problem, lam, mask)
     point, steps, goal = _first(problem, free), 0, SLACK_OF_STOP * tolerance
     before = np.inf
     while steps < max_steps:
@@ -165,7 +166,7 @@ def maximize(
     return free.filled(np.where(point.lam < ZERO * point.lam.max(), 0.0, point.lam)), steps
 
 
-def _free(problem: Problem, lam: Array, mask: Array) -> Free:
+def free_of(problem: Problem, lam: Array, mask: Array) -> Free:
     rows, columns = np.nonzero(mask)
     padded = np.column_stack([own_weights(problem), np.zeros(len(problem.classes))])
     own = padded[problem.y[rows], columns]

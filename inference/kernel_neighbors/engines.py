@@ -73,9 +73,11 @@ def _words(fits: list[Fit]) -> str:
     if not fits:
         return "no problem: every label is the same in all training rows"
     left = [fit for fit in fits if not fit.converged]
-    said = fits[0].message if len(fits) == 1 else f"{len(fits) - len(left)} of {len(fits)} labels converged"
-    if left and len(fits) > 1:
-        said += f"; of the others the first: {left[0].message}"
+    said = fits[0].message
+    if len(fits) > 1:
+        gap, violation = (max(getattr(fit, what) for fit in fits) for what in ("gap", "violation"))
+        said = f"{len(fits) - len(left)} of {len(fits)} labels converged: gaps up to {gap:.1e}, violations"
+        said += f" up to {violation:.1e}" + (f"; the first other: {left[0].message}" if left else "")
     low = sum(fit.nonpositive for fit in fits)
     return said + (f"; {low} training rows have no positive total similarity" if low else "")
 
@@ -111,6 +113,7 @@ def engine_of(name: str, solve: Callable[..., Fit], options: dict[str, Any], des
                 "duality_gap": max((fit.gap for fit in fits), default=0.0),
                 "violation": max((fit.violation for fit in fits), default=0.0),
                 "projections": sum(fit.projections for fit in fits),
+                "newton_steps": sum(fit.steps for fit in fits),
                 "nonpositive_totals": sum(fit.nonpositive for fit in fits),
             },
             state=state,
@@ -123,8 +126,8 @@ ENGINES = (
     engine_of(
         "bregman",
         cyclic.bregman,
-        {"tolerance": TOLERANCE, "max_sweeps": MAX_SWEEPS},
-        "The paper's cyclic projections, corrected: rows one after another, class kernels never formed.",
+        {"tolerance": TOLERANCE, "max_sweeps": MAX_SWEEPS, "polish": True},
+        "The paper's cyclic projections, corrected, with Newton steps where they are slow; any size.",
     ),
     engine_of(
         "dual",

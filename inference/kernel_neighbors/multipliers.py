@@ -25,7 +25,8 @@ FLOOR = 1e-3
 SMALLEST_SHARE = 2.0**-20
 """Of multipliers to begin with; below it the solver begins at 0."""
 ZERO_TOTAL = 1e-6
-"""Share of the mean prior total below which a row's total counts as not positive: at its bound 0, to rounding."""
+"""Share of the mean prior total below which a row's total counts as not positive: on its bound, but for
+rounding."""
 
 
 class State(NamedTuple):
@@ -259,7 +260,8 @@ def finish(
             UserWarning,
             stacklevel=3,
         )
-    work = [f"{count} {what}" for count, what in ((sweeps, "sweeps"), (steps, "Newton steps")) if count]
+    counted = ((sweeps, "sweep"), (steps, "Newton step"))
+    work = [f"{count} {what}{'s' * (count > 1)}" for count, what in counted if count]
     message = f"{'' if converged else 'not '}converged: gap {gap:.1e}, violation {violation:.1e}"
     message += f" after {' and '.join(work)}" if work else ""
     if rounding and not converged:

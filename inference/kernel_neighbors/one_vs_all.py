@@ -14,7 +14,7 @@ import numpy as np
 from labelzoo.inference.kernel_neighbors.dual import dual
 from labelzoo.inference.kernel_neighbors.multipliers import Fit
 from labelzoo.inference.kernel_neighbors.predict import probabilities
-from labelzoo.inference.kernel_neighbors.problem import read_kernel, read_problem, regular_jitter
+from labelzoo.inference.kernel_neighbors.problem import found_jitter, read_kernel, read_problem
 from labelzoo.inference.sparse_bayes.terms import read_matrix
 
 Array = Any
@@ -67,11 +67,12 @@ def one_vs_all(
     bad = np.argwhere(~(np.isnan(labels) | (labels == 0) | (labels == 1)))
     if bad.size:
         raise ValueError(f"Y has {labels[tuple(bad[0])]} at row {bad[0][0]}, label {bad[0][1]}: 0, 1 or NaN")
-    share = regular_jitter(kernel) if jitter is None else jitter
+    options |= {"jitter": found_jitter(kernel, jitter), "regular": True}
     rows = tuple(np.flatnonzero(~np.isnan(column)) for column in labels.T)
     constant = np.array([_constant(column[at]) for column, at in zip(labels.T, rows, strict=True)])
     fits = tuple(
-        _fit(kernel, labels[at, j], at, solve, {"jitter": share, **options}, j) for j, at in enumerate(rows)
+        _fit(kernel, labels[at, j], at, solve, {"jitter": share, "regular": True, **options}, j)
+        for j, at in enumerate(rows)
     )
     return LabelFits(fits, rows, constant)
 

@@ -154,9 +154,7 @@ def classify_by_svm(fit: Fit, cross: Any, *, penalty: Any = PENALTY) -> Array:
     """
     from sklearn.svm import SVC
 
-    p, price = fit.problem, real(penalty)
-    if not 0 < price < np.inf:
-        raise ValueError(f"penalty must be a finite number above 0, got {penalty!r}")
+    p, price = fit.problem, read_penalty(penalty)
     K = _read_cross(fit, cross)
     if len(p.classes) == 1:
         return np.repeat(p.classes, len(K))
@@ -165,6 +163,14 @@ def classify_by_svm(fit: Fit, cross: Any, *, penalty: Any = PENALTY) -> Array:
         machine = SVC(C=price, kernel="precomputed").fit(kernel(fit, c, p.K0, p.K0, p.K0), p.y == c)
         decision[:, c] = machine.decision_function(kernel(fit, c, K, K, p.K0))
     return p.classes[np.argmax(decision, axis=1)]
+
+
+def read_penalty(penalty: Any) -> float:
+    """Return the penalty of the support vector machines; ValueError for what is not above 0."""
+    price = real(penalty)
+    if not 0 < price < np.inf:
+        raise ValueError(f"penalty must be a finite number above 0, got {penalty!r}")
+    return price
 
 
 def _read_cross(fit: Fit, cross: Any) -> Array:

@@ -88,6 +88,7 @@ def read_problem(
     positive_total: Any = True,
     jitter: Any = None,
     names: Any = None,
+    regular: bool = False,
 ) -> Problem:
     """Return the checked problem.
 
@@ -110,11 +111,14 @@ def read_problem(
         Share of the mean diagonal added to K0; the least that makes K0 regular by default.
     names : sequence of str (row,) or None
         Of the rows, for messages; their numbers by default.
+    regular : bool
+        K0 with its `jitter` is known to be regular: not looked at again.
 
     Raises
     ------
     ValueError
-        For a kernel that is not square, symmetric, finite and positive semidefinite; a class without a row;
+        For a kernel that is not square, symmetric, finite and positive semidefinite, or that `jitter` leaves
+        singular; a class without a row;
         alpha outside (0, 1); beta or gamma not above 0; and, with hard constraints, rows that are alike in K0
         and of different classes.
 
@@ -132,7 +136,7 @@ def read_problem(
     if price is None and number > 1:
         refuse_conflicts(kernel, codes, seen, names)
     scale = float(np.trace(kernel)) / len(kernel)
-    added = regular_jitter(kernel) if jitter is None else read_jitter(jitter)
+    added = float(jitter) if regular else found_jitter(kernel, jitter)
     if added:
         kernel = kernel + added * scale * np.eye(len(kernel))
     upper = np.inf if price is None else price / scale
@@ -234,6 +238,34 @@ def refuse_conflicts(kernel: Array, codes: Array, classes: Array, names: Any = N
             )
 
 
+def found_jitter(kernel: Array, jitter: Any = None) -> float:
+    """Return the share of the mean diagonal to add: as given, or the least that makes K0 regular.
+
+    Raises
+    ------
+    ValueError
+        For a share out of range, or one that leaves K0 singular.
+    """
+    if jitter is None:
+        return regular_jitter(kernel)
+    share = read_jitter(jitter)
+    if not _is_regular(kernel, share):
+        raise ValueError(
+            f"K0 is singular with jitter={jitter!r}: leave jitter at None, which adds the least that makes "
+            "it regular"
+        )
+    return share
+
+
+def _is_regular(kernel: Array, share: float) -> bool:
+    scale = float(np.trace(kernel)) / len(kernel)
+    try:
+        factor = np.linalg.cholesky(kernel + share * scale * np.eye(len(kernel)))
+    except np.linalg.LinAlgError:
+        return False
+    return bool(np.diag(factor).min() ** 2 > SMALLEST_PIVOT * scale)
+
+
 def regular_jitter(kernel: Array) -> float:
     """Return the least of `JITTERS` under which K0 has a Cholesky factor with no tiny pivot.
 
@@ -242,13 +274,8 @@ def regular_jitter(kernel: Array) -> float:
     ValueError
         If the last is too small.
     """
-    scale = float(np.trace(kernel)) / len(kernel)
     for jitter in JITTERS:
-        try:
-            factor = np.linalg.cholesky(kernel + jitter * scale * np.eye(len(kernel)))
-        except np.linalg.LinAlgError:
-            continue
-        if jitter or np.diag(factor).min() ** 2 > SMALLEST_PIVOT * scale:
+        if _is_regular(kernel, jitter):
             return jitter
     raise ValueError(f"K0 is not positive semidefinite, even with {JITTERS[-1]} of its mean diagonal added")
 

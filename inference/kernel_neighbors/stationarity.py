@@ -21,6 +21,7 @@ import numpy as np
 import numpyro.handlers as handlers
 
 from labelzoo.inference.checks.stationarity import StationarityCase
+from labelzoo.inference.kernel_neighbors.block import Side, Step, project
 from labelzoo.inference.kernel_neighbors.bregman import bregman
 from labelzoo.inference.kernel_neighbors.dual import dual
 from labelzoo.inference.kernel_neighbors.engines import problems_of
@@ -142,21 +143,54 @@ POSED_WRONGLY: tuple[tuple[str, Pose], ...] = (
     ("nothing learned", _unmoved),
 )
 
+
+def never_given_back(s: Array, rho: Array, lam: Array, side: Side, upper: float) -> Step:
+    """Project without the correction term: a multiplier that was given stays."""
+    return project(s, rho, np.zeros_like(lam), side, upper)
+
+
+def of_other_shares(s: Array, rho: Array, lam: Array, side: Side, upper: float) -> Step:
+    """Project as if the shares asked for were a tenth away."""
+    return project(s, rho, lam, side._replace(own=1.1 * side.own, ratio=side.ratio / 1.1), upper)
+
+
 SOLVERS: dict[str, Callable[..., Fit]] = {
     "bregman": partial(bregman, tolerance=TOLERANCE, max_sweeps=MAX_SWEEPS),
     "dual": partial(dual, tolerance=TOLERANCE),
 }
+ALONE = partial(bregman, tolerance=TOLERANCE, max_sweeps=MAX_SWEEPS, polish=False)
+"""The paper's projections, which Newton steps would put right if they were wrong."""
 
-CASES = tuple(
+PROJECTED_WRONGLY: tuple[tuple[str, Any], ...] = (
+    ("no correction term: what was given is never given back", never_given_back),
+    ("projections for shares a tenth away", of_other_shares),
+)
+
+CASES = (
     StationarityCase(
-        name="log density of the class kernels under the constraints",
-        engine=name,
-        fixed_point=partial(fixed_point, solve=solve),
+        name="log density under the constraints, by projections alone",
+        engine="bregman",
+        fixed_point=partial(fixed_point, solve=ALONE),
         objective=objective,
-        mutants=(
-            *((words, partial(fixed_point, solve=solve, change=wrong)) for words, wrong in FORMED_WRONGLY),
-            *((words, partial(fixed_point, solve=solve, pose=wrong)) for words, wrong in POSED_WRONGLY),
+        mutants=tuple(
+            (words, partial(fixed_point, solve=partial(ALONE, projection=wrong, max_sweeps=200)))
+            for words, wrong in PROJECTED_WRONGLY
         ),
-    )
-    for name, solve in SOLVERS.items()
+    ),
+    *(
+        StationarityCase(
+            name="log density of the class kernels under the constraints",
+            engine=name,
+            fixed_point=partial(fixed_point, solve=solve),
+            objective=objective,
+            mutants=(
+                *(
+                    (words, partial(fixed_point, solve=solve, change=wrong))
+                    for words, wrong in FORMED_WRONGLY
+                ),
+                *((words, partial(fixed_point, solve=solve, pose=wrong)) for words, wrong in POSED_WRONGLY),
+            ),
+        )
+        for name, solve in SOLVERS.items()
+    ),
 )

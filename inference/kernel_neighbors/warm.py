@@ -24,9 +24,9 @@ def warm_start(fit: Fit, problem: Problem, rows: Any = None) -> Array:
     ----------
     fit : Fit
     problem : Problem
-        With the rows of the fit among its own.
+        With the rows of the fit among its own, all or some.
     rows : int (row of the fit,) or None
-        Where the fit's rows are in `problem`; its first rows by default.
+        Where the fit's rows are in `problem`, -1 for those that are not; its first rows by default.
 
     Raises
     ------
@@ -36,17 +36,19 @@ def warm_start(fit: Fit, problem: Problem, rows: Any = None) -> Array:
     old, number = fit.problem, len(problem.y)
     places = np.arange(len(old.y)) if rows is None else np.asarray(rows)
     whole = places.dtype.kind in "iu" and places.shape == (len(old.y),)
-    if not whole or len(np.unique(places)) < len(places) or places.min() < 0 or places.max() >= number:
-        raise ValueError(f"rows must be {len(old.y)} distinct rows of the problem's {number}")
-    was, now = old.classes[old.y], problem.classes[problem.y[places]]
+    here = np.flatnonzero(places != -1) if whole else []
+    places = places[here]
+    if not whole or len(np.unique(places)) < len(places) or not ((places >= 0) & (places < number)).all():
+        raise ValueError(f"rows must be {len(old.y)} distinct rows of the problem's {number}, or -1")
+    was, now = old.classes[old.y[here]], problem.classes[problem.y[places]]
     other = np.flatnonzero(was != now)
     if other.size:
         i = int(other[0])
         raise ValueError(f"row {places[i]} was of class {was[i]!s} and is of class {now[i]!s}")
     lam = np.zeros((number, problem.columns))
-    columns = np.searchsorted(problem.classes, old.classes)
-    kept = len(old.classes)
-    lam[places[:, None], columns] = fit.lam[:, :kept]
+    kept = np.flatnonzero(np.isin(old.classes, problem.classes))
+    columns = np.searchsorted(problem.classes, old.classes[kept])
+    lam[places[:, None], columns] = fit.lam[np.ix_(here, kept)]
     if old.positive_total and problem.positive_total:
-        lam[places, -1] = fit.lam[:, -1]
+        lam[places, -1] = fit.lam[here, -1]
     return np.minimum(lam, problem.upper)

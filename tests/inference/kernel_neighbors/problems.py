@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from labelzoo.inference.kernel_neighbors.multipliers import State, inside
 from labelzoo.inference.kernel_neighbors.problem import Problem, read_problem
 
 
@@ -25,6 +26,13 @@ def problem(seed: int, rows: int, classes: int, **options: Any) -> Problem:
     """Return a problem on `features`."""
     X, y = features(seed, rows, classes)
     return read_problem(rbf(X, X), y, **options)
+
+
+def inner_state(seed: int = 0, **options: Any) -> tuple[Problem, State]:
+    """Return a small problem and a state inside the domain, its multipliers at random."""
+    p = problem(seed, 9, 3, **options)
+    lam = np.random.default_rng(seed).exponential(0.2, (9, p.columns))
+    return p, inside(p, np.minimum(lam, 0.9 * p.upper))
 
 
 CASES: dict[str, dict[str, Any]] = {
