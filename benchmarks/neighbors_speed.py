@@ -1,13 +1,16 @@
 """Class kernels by LogDet projection: gaps and agreement, the time and memory of a sweep, warm starts.
 
-Run ``python benchmarks/neighbors_speed.py [gaps] [sweep] [warm]``; all three by default, some minutes.
+Run ``python benchmarks/neighbors_speed.py [gaps] [sweep] [warm] [large]``; all by default, some minutes.
 
-gaps    certified duality gap of ``dual`` and ``bregman``, and their largest difference in similarities, W and
-        kernels, on problems of growing size and difficulty
+gaps    certified duality gap of ``dual`` and ``bregman``, the latter also with ``polish=False``, which is the
+        paper's algorithm, and the largest difference of the first two in similarities, W and kernels, on
+        problems of growing size and difficulty
 sweep   CPU time of one sweep of ``bregman`` over that of one product of K0 with a matrix (row, class), in the
         same run, one thread; the most memory a sweep takes
-warm    projections of a cold start over those of a warm start after one new label, to the same tolerance;
-        median of ``--repeats`` problems
+warm    projections and CPU time of a cold start over those of a warm start after one new label, to the same
+        tolerance, with and without ``polish``; medians of ``--repeats`` problems
+large   ``bregman`` where ``dual`` cannot go, ``--rows`` and ``--classes`` at the largest, down to the engine's
+        tolerance, and the gap after as many sweeps without ``polish`` as take that time
 """
 
 import argparse
@@ -22,6 +25,7 @@ from threadpoolctl import threadpool_limits
 from labelzoo.inference.kernel_neighbors.block import sides
 from labelzoo.inference.kernel_neighbors.bregman import bregman, sweep
 from labelzoo.inference.kernel_neighbors.dual import dual
+from labelzoo.inference.kernel_neighbors.engines import TOLERANCE as ENGINE_TOLERANCE
 from labelzoo.inference.kernel_neighbors.multipliers import inside, own_weights, state_of
 from labelzoo.inference.kernel_neighbors.predict import kernel
 from labelzoo.inference.kernel_neighbors.primal import certified_gap
@@ -37,14 +41,28 @@ GAP_CASES: tuple[tuple[int, int, dict[str, Any]], ...] = (
     (60, 5, {"gamma": 1.0}),
     (100, 5, {"gamma": 0.3}),
     (200, 10, {"gamma": 0.1}),
+    (100, 5, {}),
+    (200, 10, {}),
 )
+LARGE_CASES = ((0.25, 0.1), (0.5, 0.2), (1.0, 1.0))
+"""Shares of the largest rows and classes."""
 WARM_CASES: tuple[tuple[int, int, dict[str, Any]], ...] = (
     (40, 4, {}),
     (40, 4, {"gamma": 1.0}),
     (100, 5, {"gamma": 0.3}),
     (200, 5, {"gamma": 0.1}),
 )
-WARM_TOLERANCES = (1e-1, 3e-2, 1e-2, 1e-3, 1e-4, 1e-8)
+WARM_TOLERANCES = (1e-1, 1e-2, 1e-4, 1e-8)
+TOLERANCE = 1e-12
+
+SIZES = {
+    "rows": (2000, "rows of the parts sweep and large"),
+    "classes": (100, "classes of the parts sweep and large"),
+    "sweeps": (5, "sweeps measured by the part sweep"),
+    "repeats": (20, "problems of the part warm"),
+    "seed": (0, "of the data of all parts but warm"),
+    "max-sweeps": (1000, "most sweeps without polish in the part gaps"),
+}
 
 
 def overlapping(seed: int, rows: int, classes: int) -> tuple[Any, Any]:
@@ -60,11 +78,9 @@ def gaps(args: argparse.Namespace) -> None:
     """Print the certified gaps and the differences between the two solvers."""
     for rows, classes, options in GAP_CASES:
         p = read_problem(*overlapping(args.seed, rows, classes), **options)
-        start = time.process_time()
-        one = dual(p)
-        middle = time.process_time()
-        other = bregman(p, tolerance=1e-12, max_sweeps=args.max_sweeps)
-        end = time.process_time()
+        one, of_dual = timed(dual, p)
+        other, of_bregman = timed(bregman, p, tolerance=TOLERANCE)
+        alone, of_sweeps = timed(bregman, p, tolerance=TOLERANCE, max_sweeps=args.max_sweeps, polish=False)
         kernels = [
             np.abs(kernel(one, c, p.K0, p.K0, p.K0) - kernel(other, c, p.K0, p.K0, p.K0)).max()
             for c in range(classes)
@@ -72,19 +88,50 @@ def gaps(args: argparse.Namespace) -> None:
         apart = np.abs(one.similarity - other.similarity).max(), np.abs(one.W - other.W).max(), max(kernels)
         print(
             f"{rows:4d} rows {classes:3d} classes {options!s:34.34s} "
-            f"dual {certified_gap(p, one):8.1e} ({one.sweeps} steps, {middle - start:.1f} s)  "
-            f"bregman {certified_gap(p, other):8.1e} ({other.sweeps} sweeps, {end - middle:.1f} s)  "
-            f"s {apart[0]:.1e} W {apart[1]:.1e} K {apart[2]:.1e}"
+            f"dual {certified_gap(p, one):8.1e} ({one.steps} steps, {of_dual:.2f} s)  "
+            f"bregman {certified_gap(p, other):8.1e} ({other.sweeps} sweeps, {other.steps} steps, "
+            f"{of_bregman:.2f} s)  without polish {certified_gap(p, alone):8.1e} ({alone.sweeps} sweeps, "
+            f"{of_sweeps:.1f} s)  s {apart[0]:.1e} W {apart[1]:.1e} K {apart[2]:.1e}",
+            flush=True,
+        )
+
+
+def timed(solve: Any, *args: Any, **options: Any) -> tuple[Any, float]:
+    """Return what `solve` returns, and its CPU seconds."""
+    start = time.process_time()
+    found = solve(*args, **options)
+    return found, time.process_time() - start
+
+
+def clusters(args: argparse.Namespace, rows: int, classes: int, **options: Any) -> Any:
+    """Return a problem of clouds in 20 features."""
+    rng = np.random.default_rng(args.seed)
+    y = np.r_[np.arange(classes), rng.integers(classes, size=rows - classes)]
+    X = rng.normal(size=(rows, 20)) + 0.8 * rng.normal(size=(classes, 20))[y]
+    squares = (X**2).sum(axis=1)
+    return read_problem(np.exp(-(squares[:, None] + squares - 2 * X @ X.T) / 20), y, **options)
+
+
+def large(args: argparse.Namespace) -> None:
+    """Print how long ``bregman`` takes to the engine's tolerance, and how far it is then without polish."""
+    for of_rows, of_classes in LARGE_CASES:
+        rows, classes = round(of_rows * args.rows), max(2, round(of_classes * args.classes))
+        p = clusters(args, rows, classes, gamma=1.0)
+        found, seconds = timed(bregman, p, tolerance=ENGINE_TOLERANCE)
+        sweep_seconds = timed(bregman, p, max_sweeps=5, polish=False)[1] / 5
+        count = max(1, round(seconds / sweep_seconds))
+        alone = bregman(p, tolerance=ENGINE_TOLERANCE, max_sweeps=count, polish=False)
+        print(
+            f"{rows:4d} rows {classes:3d} classes: {found.message}, {seconds:.1f} s, dual {found.dual:.0f}; "
+            f"after {count} sweeps alone: gap {alone.gap:.1e}",
+            flush=True,
         )
 
 
 def sweeps(args: argparse.Namespace) -> None:
     """Print the CPU time of sweeps over that of products, and the memory of a sweep."""
     rng, n, number = np.random.default_rng(args.seed), args.rows, args.classes
-    y = np.r_[np.arange(number), rng.integers(number, size=n - number)]
-    X = rng.normal(size=(n, 20)) + 0.8 * rng.normal(size=(number, 20))[y]
-    squares = (X**2).sum(axis=1)
-    p = read_problem(np.exp(-(squares[:, None] + squares - 2 * X @ X.T) / 20), y)
+    p = clusters(args, n, number)
     W, table, ratios = rng.normal(size=(n, number)), sides(own_weights(p), p.columns), []
     state = inside(p, np.zeros((n, p.columns)))
     for index in range(args.sweeps):
@@ -112,26 +159,31 @@ def sweeps(args: argparse.Namespace) -> None:
 
 
 def warm(args: argparse.Namespace) -> None:
-    """Print the median ratio of projections, cold over warm."""
+    """Print the median ratios of projections and of CPU time, cold over warm."""
     for rows, classes, options in WARM_CASES:
         for tolerance in WARM_TOLERANCES:
             if tolerance < args.tightest:
                 continue
-            counts = []
-            for seed in range(args.repeats):
-                K, y = overlapping(seed, rows + 1, classes)
-                before = read_problem(K[:rows, :rows], y[:rows], **options)
-                after = read_problem(K, y, **options)
-                held = warm_start(dual(before), after)
-                both = [bregman(after, start=one, tolerance=tolerance) for one in (None, held)]
-                counts.append([one.projections for one in both])
-            cold, hot = np.array(counts).T
-            ratio = np.median(cold / np.maximum(hot, 1))
-            print(
-                f"{rows:4d} rows {classes} classes {options!s:16.16s} tolerance {tolerance:.0e}: cold "
-                f"{np.median(cold):7.0f} warm {np.median(hot):7.0f} ratio {ratio:.1f}",
-                flush=True,
-            )
+            for polish in (True, False):
+                counts = []
+                for seed in range(args.repeats):
+                    K, y = overlapping(seed, rows + 1, classes)
+                    before = read_problem(K[:rows, :rows], y[:rows], **options)
+                    after = read_problem(K, y, **options)
+                    held = warm_start(dual(before), after)
+                    both = [
+                        timed(bregman, after, start=one, tolerance=tolerance, polish=polish)
+                        for one in (None, held)
+                    ]
+                    counts.append([number for fit, seconds in both for number in (fit.projections, seconds)])
+                cold, cold_seconds, hot, hot_seconds = np.array(counts).T
+                print(
+                    f"{rows:4d} rows {classes} classes {options!s:16.16s} tolerance {tolerance:.0e} "
+                    f"{'with' if polish else 'without'} polish: cold {np.median(cold):7.0f} warm "
+                    f"{np.median(hot):7.1f} ratio {np.median(cold / np.maximum(hot, 1)):.1f}, of seconds "
+                    f"{np.median(cold_seconds / np.maximum(hot_seconds, 1e-5)):.1f}",
+                    flush=True,
+                )
 
 
 def main() -> None:
@@ -139,13 +191,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("parts", nargs="*", default=["gaps", "sweep", "warm"], help="gaps, sweep, warm")
-    sizes = {"rows": 2000, "classes": 100, "sweeps": 5, "repeats": 20, "seed": 0, "max_sweeps": 3000}
-    for name, value in sizes.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
+    known = {"gaps": gaps, "sweep": sweeps, "warm": warm, "large": large}
+    parser.add_argument(
+        "parts", nargs="*", default=list(known), help=f"of {', '.join(known)}; all by default"
+    )
+    for name, (value, words) in SIZES.items():
+        parser.add_argument(f"--{name}", type=int, default=value, help=f"{words} (default {value})")
     parser.add_argument("--tightest", type=float, default=1e-8, help="least tolerance of warm starts")
     args = parser.parse_args()
-    known = {"gaps": gaps, "sweep": sweeps, "warm": warm}
     for part in args.parts:
         if part not in known:
             parser.error(f"no part {part!r}; parts: {', '.join(known)}")

@@ -70,10 +70,7 @@ def one_vs_all(
     options |= {"jitter": found_jitter(kernel, jitter), "regular": True}
     rows = tuple(np.flatnonzero(~np.isnan(column)) for column in labels.T)
     constant = np.array([_constant(column[at]) for column, at in zip(labels.T, rows, strict=True)])
-    fits = tuple(
-        _fit(kernel, labels[at, j], at, solve, {"jitter": share, "regular": True, **options}, j)
-        for j, at in enumerate(rows)
-    )
+    fits = tuple(_fit(kernel, labels[at, j], at, solve, options, j) for j, at in enumerate(rows))
     return LabelFits(fits, rows, constant)
 
 

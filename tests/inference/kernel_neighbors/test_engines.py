@@ -297,6 +297,8 @@ def test_rules_refuse_what_they_cannot_answer_from() -> None:
         ({"rule": "neighbors", "neighbors": 0}, "neighbors must be an integer from 1 to 18, got 0"),
         ({"rule": "neighbors", "neighbors": 19}, "neighbors must be an integer from 1 to 18, got 19"),
         ({"rule": "svm", "penalty": 0}, "penalty must be a finite number above 0, got 0"),
+        ({"penalty": 0}, "penalty must be a finite number above 0, got 0"),
+        ({"neighbors": 0}, "neighbors must be an integer from 1 to 18, got 0"),
     ]
     for options, words in refused:
         with pytest.raises(ValueError, match=words):
