@@ -53,7 +53,10 @@ MEMORY = 5
 RIDGE = 1e-10
 OFF_BOUND = 1e-9
 """Share of the mean multiplier from which on one is off its bound."""
-PATIENCE = 50
+FEW = 500
+"""Multipliers up to which maximising over them costs less than a few sweeps."""
+MOST_OF_STEP = 0.25
+PATIENCE = 10
 """Sweeps still to go from which on it pays to solve for many multipliers together."""
 NEGLIGIBLE = 0.1
 """Share of the tolerance that rows which are not projected may have together."""
@@ -107,27 +110,26 @@ def bregman(
     state = inside(problem, read_start(problem, start))
     table = sides(own_weights(problem), problem.columns)
     history, errors, rests, projections, sweeps, steps = [state.lam], [], [], 0, 0, 0
-    together, stuck = bool(state.lam.any()), False
+    together, whole, stuck = bool(state.lam.any()), False, False
     while len(problem.classes) > 1:
         s, g, error, rows = _look(problem, state, tol)
         errors.append(error)
         if error <= 1.0 or sweeps == most:
             break
         if polish and (together or _is_slow(errors)):
-            rests.append(error)
-            stuck = _is_stuck(rests)
+            stuck = _is_stuck([*rests, error])
             if stuck:
                 break
-            state, taken = polished(problem, state, s, g, tol)
+            state, taken, whole = polished(problem, state, s, g, tol)
             steps, errors, together = steps + taken, [], False
-            history = [state.lam.copy()]
+            rests, history = rests + [error] * whole, [state.lam.copy()]
             if taken:
                 continue
         projections += sweep(problem, state, rows, table, projection)
         # W, b and D drift by rounding, so they are computed anew.
         state, sweeps = state_of(problem, state.lam), sweeps + 1
-        # After a polish one sweep is for the rows outside it.
-        together = steps > 0
+        # After a polish that was not cut off one sweep is for the rows outside it.
+        together = whole
         history = [*history, state.lam.copy()]
         if extrapolate and len(history) > MEMORY:
             state = extrapolated(problem, state, history)
@@ -164,20 +166,22 @@ def _is_stuck(rests: list[float]) -> bool:
     return len(rests) > STUCK and min(rests[-STUCK:]) > 0.5 * min(rests[:-STUCK])
 
 
-def polished(problem: Problem, state: State, s: Array, g: Array, tolerance: float) -> tuple[State, int]:
-    """Return the state after solving for the multipliers off their bounds together, and the steps taken.
+def polished(problem: Problem, state: State, s: Array, g: Array, tolerance: float) -> tuple[State, int, bool]:
+    """Return the state after solving for the multipliers off their bounds together, the steps, and whether.
 
-    All the way where they are at most `MAX_SIZE`, else one step by conjugate gradients; 0 steps where that
-    finds no larger dual.
+    Few are maximised over. For more than `FEW` one step by conjugate gradients is tried; where it is cut off
+    they are maximised over all the same, up to `MAX_SIZE` of them; of more the step is not a whole one.
     """
     free = off_bounds(problem, state.lam, g)
-    if free.sum() > MAX_SIZE:
-        higher = newton_rise(problem, state, s, g, free)
-        return (state, 0) if higher is None else (higher, 1)
-    if not free.any():
-        return state, 0
+    size = int(free.sum())
+    if size > FEW:
+        state, share = newton_rise(problem, state, s, g, free)
+        if share >= MOST_OF_STEP or size > MAX_SIZE:
+            return state, int(share > 0), share >= MOST_OF_STEP
+    if not size:
+        return state, 0, False
     lam, steps = maximize(problem, state.lam, free, tolerance=tolerance)
-    return state_of(problem, lam), steps
+    return state_of(problem, lam), steps + int(size > FEW), True
 
 
 def off_bounds(problem: Problem, lam: Array, g: Array) -> Array:

@@ -56,8 +56,11 @@ def hessian_diagonal(problem: Problem, state: State, s: Array) -> Array:
     return np.column_stack([diagonal, total]) if problem.positive_total else diagonal
 
 
-def newton_rise(problem: Problem, state: State, s: Array, g: Array, free: Array) -> State | None:
-    """Return a state of larger dual along the Newton step of the free multipliers, None where none is found.
+def newton_rise(problem: Problem, state: State, s: Array, g: Array, free: Array) -> tuple[State, float]:
+    """Return a state of larger dual along the Newton step of the free multipliers, and the share of the step.
+
+    `state` itself and 0 where none is found. A small share says that the bounds or the domain cut the step
+    off, where Newton's method is no quicker than sweeps.
 
     Parameters
     ----------
@@ -74,9 +77,9 @@ def newton_rise(problem: Problem, state: State, s: Array, g: Array, free: Array)
     for _ in range(MAX_HALVINGS):
         there = state_of(problem, np.clip(state.lam + size * step, 0.0, problem.upper))
         if is_inside(problem, there) and np.log(there.D).sum() > value:
-            return there
+            return there, size
         size *= 0.5
-    return None
+    return state, 0.0
 
 
 def _direction(problem: Problem, state: State, s: Array, residual: Array, free: Array) -> Array:

@@ -46,14 +46,30 @@ def test_some_multipliers_are_solved_for_and_the_others_held() -> None:
     assert terms[some].sum() < 1e-8 < terms[~some].sum()
 
 
+def by_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    for most in ("MAX_SIZE", "FEW"):
+        monkeypatch.setattr(f"labelzoo.inference.kernel_neighbors.bregman.{most}", 0)
+
+
 @pytest.mark.parametrize("gamma", [1.0, 0.1])
 def test_steps_by_conjugate_gradients_end_where_the_dual_does(
     monkeypatch: pytest.MonkeyPatch, gamma: float
 ) -> None:
-    monkeypatch.setattr("labelzoo.inference.kernel_neighbors.bregman.MAX_SIZE", 0)
-    p = problem(5, 60, 4, gamma=gamma)
-    fit, alone = bregman(p), bregman(p, polish=False)
-    assert fit.converged and fit.steps > 0 and fit.projections < alone.projections / 2
+    by_gradients(monkeypatch)
+    rng = np.random.default_rng(2)
+    y = np.r_[np.arange(4), rng.integers(4, size=76)]
+    X = rng.normal(size=(80, 15)) + 0.8 * rng.normal(size=(4, 15))[y]
+    p = read_problem(np.exp(-((X[:, None] - X) ** 2).sum(axis=-1) / 30), y, gamma=gamma)
+    fit = bregman(p, tolerance=1e-9)
+    assert fit.converged and 0 < fit.steps < 20 and fit.sweeps < 40
+    np.testing.assert_allclose(fit.similarity, dual(p).similarity, atol=1e-6)
+
+
+def test_steps_that_are_cut_off_are_not_taken_for_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_gradients(monkeypatch)
+    p = problem(5, 60, 4, gamma=0.1)
+    fit = bregman(p, max_sweeps=300)
+    assert fit.converged and fit.steps > 0, fit.message
     np.testing.assert_allclose(fit.similarity, dual(p).similarity, atol=1e-6)
 
 
@@ -63,15 +79,16 @@ def test_a_newton_step_that_leads_no_higher_is_none() -> None:
     state = multipliers.state_of(p, fit.lam)
     s = multipliers.similarity_of(p, state)
     g = multipliers.constraints(p, s)
-    assert newton_rise(p, state, s, g, np.zeros(g.shape, bool)) is None
+    there, share = newton_rise(p, state, s, g, np.zeros(g.shape, bool))
+    assert there is state and share == 0.0
 
 
 def test_rows_that_add_nothing_to_the_gap_are_not_projected() -> None:
     p = problem(5, 60, 4, gamma=1.0)
-    near = bregman(p, tolerance=1e-6)
-    again = bregman(p, start=near.lam, tolerance=1e-6)
+    near = bregman(p, tolerance=1e-2, polish=False)
+    again = bregman(p, start=near.lam, tolerance=1e-2)
     assert again.projections == again.steps == 0
-    further = bregman(p, start=near.lam, tolerance=1e-9, polish=False)
+    further = bregman(p, start=near.lam, tolerance=1e-4, polish=False)
     assert further.converged and further.projections < 60 * further.sweeps
 
 
@@ -90,7 +107,7 @@ def test_what_rounding_prevents_is_said_and_ends() -> None:
 @pytest.mark.parametrize("gamma", [None, 0.3])
 def test_warm_start_needs_a_tenth_of_the_projections(gamma: float | None, tolerance: float) -> None:
     ratios = []
-    for seed in range(5):
+    for seed in range(3):
         before, after = grown(seed, 50, gamma=gamma)
         cold = bregman(after, tolerance=tolerance)
         warm = bregman(after, start=warm_start(dual(before), after), tolerance=tolerance)
