@@ -106,14 +106,22 @@ def bregman(
     tol = real(tolerance)
     if not 0 < tol < 1:
         raise ValueError(f"tolerance must be a number above 0 and below 1, got {tolerance!r}")
+    for name, choice in (("extrapolate", extrapolate), ("polish", polish)):
+        if not isinstance(choice, bool | np.bool_):
+            raise ValueError(f"{name} must be True or False, got {choice!r}")
     most = whole_number("max_sweeps", max_sweeps, 1)
     state = inside(problem, read_start(problem, start))
+    if len(problem.classes) == 1:
+        return finish(problem, np.zeros_like(state.lam), tolerance=tol)
     table = sides(own_weights(problem), problem.columns)
     history, errors, rests, projections, sweeps, steps = [state.lam], [], [], 0, 0, 0
     together, whole, stuck = bool(state.lam.any()), False, False
-    while len(problem.classes) > 1:
+    least, best = np.inf, state.lam
+    while True:
         s, g, error, rows = _look(problem, state, tol)
         errors.append(error)
+        if error < least:
+            least, best = error, state.lam.copy()
         if error <= 1.0 or sweeps == most:
             break
         if polish and (together or _is_slow(errors)):
@@ -135,7 +143,7 @@ def bregman(
             state = extrapolated(problem, state, history)
             history = [state.lam.copy()]
     counts = {"projections": projections, "sweeps": sweeps, "steps": steps}
-    return finish(problem, state.lam, tolerance=tol, rounding=stuck, **counts)
+    return finish(problem, best, tolerance=tol, rounding=stuck, **counts)
 
 
 def _look(problem: Problem, state: State, tolerance: float) -> tuple[Array, Array, float, Array]:
@@ -181,7 +189,10 @@ def polished(problem: Problem, state: State, s: Array, g: Array, tolerance: floa
     if not size:
         return state, 0, False
     lam, steps = maximize(problem, state.lam, free, tolerance=tolerance)
-    return state_of(problem, lam), steps + int(size > FEW), True
+    there = state_of(problem, lam)
+    # Where the Hessian is singular but for rounding the steps can go astray.
+    higher = bool(np.log(there.D).sum() >= np.log(state.D).sum())
+    return there if higher else state, steps + int(size > FEW), higher
 
 
 def off_bounds(problem: Problem, lam: Array, g: Array) -> Array:

@@ -251,6 +251,8 @@ def finish(
     g = constraints(problem, s)
     dual, gap = float(np.log(state.D).sum()), duality_gap(problem, lam, g)
     violation = float(violations_of(problem, s, g).max())
+    if len(problem.classes) == 1:  # nothing to tell apart: the prior kernel
+        gap = violation = 0.0
     converged = gap <= tolerance * (1.0 + abs(dual)) and violation <= tolerance
     low = nonpositive_totals(problem, s)
     if low:
@@ -265,7 +267,8 @@ def finish(
     message = f"{'' if converged else 'not '}converged: gap {gap:.1e}, violation {violation:.1e}"
     message += f" after {' and '.join(work)}" if work else ""
     if rounding and not converged:
-        message += "; rounding lets it come no nearer: give K0 a larger jitter, or a larger tolerance"
+        lower = ", a lower gamma" if np.isfinite(problem.upper) else ""
+        message += f"; rounding lets it come no nearer: give K0 a larger jitter{lower}, or a larger tolerance"
     values = (dual, gap, violation, projections, sweeps, steps, low, converged, message)
     return Fit(problem, lam, state.W, state.b, state.D, s, *values)
 

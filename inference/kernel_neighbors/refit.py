@@ -7,6 +7,7 @@ Jain and Kapoor, CVPR 2009, section 4.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -37,8 +38,8 @@ def refit(tree: Any, data: Any, *, progress: bool = False, **options: Any) -> An
     tree : DataTree
         Of kernel_neighbors by ``bregman`` or ``dual``; its settings are used.
     data : LabelData
-        All rows, those of before with the names they had. Rows that are new, whose class has changed or that
-        have gone are allowed for.
+        All rows, those of before with the names they had. Rows that are new, whose class has changed, that
+        have gone or whose name is not theirs alone begin anew.
     progress : bool
         Show progress on stderr.
     **options
@@ -52,11 +53,18 @@ def refit(tree: Any, data: Any, *, progress: bool = False, **options: Any) -> An
     Raises
     ------
     ValueError
-        If `tree` is no such posterior, has other features or labels, or `data` cannot be fitted.
+        If `tree` is no such posterior, has other features or labels, an option is not of ``bregman``, or
+        `data` cannot be fitted.
     """
     from labelzoo.models.kernel_neighbors_card import spec
 
     label_data(data)
+    other = sorted(set(options) - set(BREGMAN.options))
+    if other:
+        raise ValueError(
+            f"refit takes options of bregman ({', '.join(BREGMAN.options)}), settings are those of the "
+            f"posterior; got {', '.join(other)}"
+        )
     held, constants = fits_of(tree), constants_of(tree)
     refuse_other_columns(tree, data)
     settings = {name: constants[name] for name in spec.settings}
@@ -81,8 +89,10 @@ def _names(tree: Any, constants: Any) -> list[str]:
 
 def _starts(held: list[Fit], names: list[str], constants: Any, inputs: Any, data: Any) -> Iterator[Array]:
     """Yield the multipliers to begin each problem with: zeros for a label that had none."""
-    place = {data.example_names[row]: i for i, row in enumerate(inputs["fitted_row"])}
-    rows = np.array([place.get(name, -1) for name in names])
+    now_names = [data.example_names[row] for row in inputs["fitted_row"]]
+    place = {name: i for i, name in enumerate(now_names)}
+    twice = {name for each in (names, now_names) for name, count in Counter(each).items() if count > 1}
+    rows = np.array([-1 if name in twice else place.get(name, -1) for name in names])
     before, now = np.asarray(constants["class_label"]), np.asarray(inputs["class_label"])
     same_form = bool(constants["one_class"]) == bool(inputs["one_class"])
     for index, problem in enumerate(problems_of(inputs)):

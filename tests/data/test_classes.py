@@ -89,7 +89,7 @@ BAD: list[tuple[Any, Any, dict[str, Any], str]] = [
     (X, np.array(TABLE), {}, "y must be one class a row, got shape (5, 3): a table of 0 and 1 goes to"),
     (X, [0.5, 1.0, 2.0, 1.0, 0.25], {}, "no classes, give integers or words: 0.5; 0.25"),
     (X, [0.0, np.inf, 1.0, 0.0, 0.0], {}, "no classes, give integers or words: inf"),
-    (X, np.array([1, "a", 2, "b", 1], dtype=object), {}, "y mixes values that cannot be sorted (int, str)"),
+    (X, np.array([1, "a", 2, "b", 1], dtype=object), {}, "y mixes kinds of values (int, str)"),
     (X, np.array([[1], [2], 1, 2, 1], dtype=object), {}, "no classes, give integers or words: [1]"),
     (X, np.zeros(5, "datetime64[s]"), {}, "y has dtype datetime64[s]: give integers or words"),
     (X, [np.nan] * 5, {}, "y has no observed class: every value is missing"),

@@ -71,6 +71,8 @@ def from_classes(
 
 def class_values(y: Any) -> NDArray[Any]:
     """Return classes as a vector; ValueError for any other shape, and for complex numbers and dates."""
+    if sparse.issparse(y):
+        raise ValueError("y must be one class a row, got a sparse matrix: give it as a vector")
     values = dense_array(y, "y")
     if isinstance(y, (list, tuple)) and values.dtype.kind in "US" and values.ndim == 1:
         values = np.array(y, dtype=object)  # NumPy makes the word "nan" of a NaN among words
@@ -104,11 +106,10 @@ def class_list(values: NDArray[Any]) -> NDArray[Any]:
     wrong = [shown_value(v) for v in values.tolist() if not is_class(v)]
     if wrong:
         raise ValueError(f"y has values that are no classes, give integers or words: {listed(wrong)}")
-    try:
-        return np.unique(values)
-    except TypeError:
-        kinds = sorted({type(v).__name__ for v in values.tolist()})
-        raise ValueError(f"y mixes values that cannot be sorted ({', '.join(kinds)})") from None
+    kinds = sorted({type(v).__name__ for v in values.tolist()})
+    if len(kinds) > 1 and set(kinds) != {"float", "int"}:
+        raise ValueError(f"y mixes kinds of values ({', '.join(kinds)}): give integers or words")
+    return np.unique(values)
 
 
 def is_class(value: Any) -> bool:

@@ -8,7 +8,7 @@ from sklearn.utils.multiclass import type_of_target
 
 from labelzoo.data import LabelData
 from labelzoo.data.build import refuse_other_rows
-from labelzoo.data.classes import class_names, class_table, class_values, unknown_class
+from labelzoo.data.classes import class_list, class_names, class_table, class_values, unknown_class
 from labelzoo.data.convert import dense_array, frame_columns, frame_rows, is_frame
 from labelzoo.data.missing import Missing, missing_from_cells
 from labelzoo.data.validate import checked_names, listed, refuse_duplicates
@@ -130,7 +130,7 @@ def _classes(seen: np.ndarray) -> np.ndarray:
     kind = type_of_target(seen.astype(str) if seen.dtype.kind == "O" else seen, input_name="y")
     if kind not in ("binary", "multiclass"):
         raise ValueError(f"Unknown label type: {kind}; y must hold classes")
-    classes = np.unique(seen)
+    classes = class_list(seen) if seen.dtype.kind == "O" else np.unique(seen)
     if len(classes) == 1 and classes.dtype.kind in "biuf" and classes[0] in (0, 1):
         return np.array([0, 1], dtype=classes.dtype)
     return classes

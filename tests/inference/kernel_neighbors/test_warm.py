@@ -111,8 +111,8 @@ def test_refit_from_one_class_a_row_to_several_starts_anew() -> None:
 
 def test_refit_says_what_does_not_fit() -> None:
     before = fit("kernel_neighbors", data_of("classes", np.arange(30)), "bregman")
-    with pytest.raises(ValueError, match="kernel_neighbors: engine 'bregman' knows no setting 'sweeps'"):
-        refit(before, data_of("classes", np.arange(40)), sweeps=3)
+    with pytest.raises(ValueError, match="settings are those of the posterior; got gamma, sweeps"):
+        refit(before, data_of("classes", np.arange(40)), sweeps=3, gamma=1.0)
     with pytest.raises(ValueError, match="must have the labels of the rows before"):
         refit(before, data_of("labels", np.arange(40)))
     with pytest.raises(ValueError, match="tree must be a posterior of kernel_neighbors, got 'ndarray'"):
