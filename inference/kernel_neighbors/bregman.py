@@ -113,8 +113,23 @@ def bregman(
     state = inside(problem, read_start(problem, start))
     if len(problem.classes) == 1:
         return finish(problem, np.zeros_like(state.lam), tolerance=tol)
+    return _climbed(problem, state, tol, most, bool(extrapolate), bool(polish), projection)
+
+
+def _climbed(
+    problem: Problem,
+    state: State,
+    tol: float,
+    most: int,
+    extrapolate: bool,
+    polish: bool,
+    projection: Projection,
+) -> Fit:
+    """Return the best of the states on the way from `state`, as `bregman` says."""
     table = sides(own_weights(problem), problem.columns)
-    history, errors, rests, projections, sweeps, steps = [state.lam], [], [], 0, 0, 0
+    errors: list[float] = []
+    rests: list[float] = []
+    history, projections, sweeps, steps = [state.lam], 0, 0, 0
     together, whole, stuck = bool(state.lam.any()), False, False
     least, best = np.inf, state.lam
     while True:

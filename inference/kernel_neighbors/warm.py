@@ -36,7 +36,7 @@ def warm_start(fit: Fit, problem: Problem, rows: Any = None) -> Array:
     old, number = fit.problem, len(problem.y)
     places = np.arange(len(old.y)) if rows is None else np.asarray(rows)
     whole = places.dtype.kind in "iu" and places.shape == (len(old.y),)
-    here = np.flatnonzero(places != -1) if whole else []
+    here = np.flatnonzero(places != -1) if whole else np.zeros(0, int)
     places = places[here]
     if not whole or len(np.unique(places)) < len(places) or not ((places >= 0) & (places < number)).all():
         raise ValueError(f"rows must be {len(old.y)} distinct rows of the problem's {number}, or -1")

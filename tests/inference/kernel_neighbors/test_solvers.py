@@ -188,11 +188,11 @@ def test_running_numbers_are_those_computed_anew() -> None:
         np.testing.assert_allclose(getattr(state, name), getattr(anew, name), rtol=1e-9, atol=1e-12)
 
 
-def test_without_giving_back_the_end_is_feasible_and_not_optimal() -> None:
+def test_without_giving_back_the_optimum_is_not_reached() -> None:
     right = fit_of("three", bregman)
     p = problem(**CASES["three"])
     wrong = bregman(p, max_sweeps=300, extrapolate=False, polish=False, projection=never_given_back)
-    assert wrong.violation < 1e-6 and not wrong.converged
+    assert not wrong.converged and max(wrong.gap, wrong.violation) > 1e-3
     assert right.dual - wrong.dual > 1e-3
 
 
