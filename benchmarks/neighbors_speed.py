@@ -199,7 +199,7 @@ def main() -> None:
     )
     for name, (value, words) in SIZES.items():
         parser.add_argument(f"--{name}", type=int, default=value, help=f"{words} (default {value})")
-    parser.add_argument("--tightest", type=float, default=1e-8, help="least tolerance of warm starts")
+    parser.add_argument("--tightest", type=float, default=1e-8, help="least tolerance of warm starts (1e-8)")
     args = parser.parse_args()
     for part in args.parts:
         if part not in known:

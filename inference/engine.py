@@ -278,9 +278,12 @@ def _refuse_other(spec: ModelSpec, engine: Engine, previous: xr.DataTree, data: 
     refuse_other_columns(previous, data)
 
 
-def refuse_other_columns(previous: xr.DataTree, data: Any) -> None:
+def refuse_other_columns(
+    previous: xr.DataTree, data: Any, kinds: tuple[str, ...] = ("feature", "label")
+) -> None:
     """Refuse rows with other features or labels than those of a posterior; ValueError naming the first."""
-    for what, names in (("feature", data.feature_names), ("label", data.label_names)):
+    for what in kinds:
+        names = getattr(data, f"{what}_names")
         before = json.loads(previous.attrs[f"{what}_names"])
         if list(names) != before:
             pairs = zip(before, names, strict=False)

@@ -52,7 +52,7 @@ drop_incomplete : what to do with rows of which some labels are observed and oth
 """
 
 FORMS = ("auto", "classes", "labels")
-NEARLY = 0.95
+NEARLY = 0.9
 """Share of rows with exactly one label from which the others look like mistakes."""
 SHORTEST = 1e-6
 """Least length_factor; its inverse is the largest."""

@@ -60,6 +60,8 @@ PATIENCE = 10
 """Sweeps still to go from which on it pays to solve for many multipliers together."""
 NEGLIGIBLE = 0.1
 """Share of the tolerance that rows which are not projected may have together."""
+ROUNDING = 1e-10
+"""Share of 1 + dual by which a polish may lower it."""
 STUCK = 6
 """Polishes in succession that do not halve the error, after which the method gives up."""
 
@@ -145,7 +147,8 @@ def _climbed(
                 break
             state, taken, whole = polished(problem, state, s, g, tol)
             steps, errors, together = steps + taken, [], False
-            rests, history = rests + [error] * whole, [state.lam.copy()]
+            # One step by conjugate gradients may well not halve the error, without rounding to blame.
+            rests, history = rests + [error] * (whole and taken > 1), [state.lam.copy()]
             if taken:
                 continue
         projections += sweep(problem, state, rows, table, projection)
@@ -206,8 +209,9 @@ def polished(problem: Problem, state: State, s: Array, g: Array, tolerance: floa
     lam, steps = maximize(problem, state.lam, free, tolerance=tolerance)
     there = state_of(problem, lam)
     # Where the Hessian is singular but for rounding the steps can go astray.
-    higher = bool(np.log(there.D).sum() >= np.log(state.D).sum())
-    return there if higher else state, steps + int(size > FEW), higher
+    before = float(np.log(state.D).sum())
+    astray = bool(np.log(there.D).sum() < before - ROUNDING * (1.0 + abs(before)))
+    return state if astray else there, steps + int(size > FEW), not astray
 
 
 def off_bounds(problem: Problem, lam: Array, g: Array) -> Array:

@@ -39,7 +39,7 @@ def refit(tree: Any, data: Any, *, progress: bool = False, **options: Any) -> An
         Of kernel_neighbors by ``bregman`` or ``dual``; its settings are used.
     data : LabelData
         All rows, those of before with the names they had. Rows that are new, whose class has changed, that
-        have gone or whose name is not theirs alone begin anew.
+        have gone or whose name is not theirs alone begin anew. Labels are told by their names too.
     progress : bool
         Show progress on stderr.
     **options
@@ -53,7 +53,7 @@ def refit(tree: Any, data: Any, *, progress: bool = False, **options: Any) -> An
     Raises
     ------
     ValueError
-        If `tree` is no such posterior, has other features or labels, an option is not of ``bregman``, or
+        If `tree` is no such posterior, has other features, an option is not of ``bregman``, or
         `data` cannot be fitted.
     """
     from labelzoo.models.kernel_neighbors_card import spec
@@ -66,13 +66,13 @@ def refit(tree: Any, data: Any, *, progress: bool = False, **options: Any) -> An
             f"posterior; got {', '.join(other)}"
         )
     held, constants = fits_of(tree), constants_of(tree)
-    refuse_other_columns(tree, data)
+    refuse_other_columns(tree, data, ("feature",))
     settings = {name: constants[name] for name in spec.settings}
     kept = json.loads(tree.attrs["options"])
     chosen = {name: kept[name] for name in BREGMAN.options if name in kept} | options
     with jax.enable_x64(True):
         inputs = spec.prepare(data, settings)
-    starts = _starts(held, _names(tree, constants), constants, inputs, data)
+    starts = _starts(tree, held, inputs, data)
     engine = engine_of(BREGMAN.name, partial(_from, starts), dict(BREGMAN.options), BREGMAN.description)
     return engine(spec, data, rng_key=0, progress=progress, **settings, **chosen)
 
@@ -87,13 +87,23 @@ def _names(tree: Any, constants: Any) -> list[str]:
     return [str(names[i]) for i in np.asarray(constants["fitted_row"])]
 
 
-def _starts(held: list[Fit], names: list[str], constants: Any, inputs: Any, data: Any) -> Iterator[Array]:
+def _class_names(tree: Any, constants: Any) -> list[str]:
+    """Return the names of the labels that classes stand for."""
+    names = json.loads(tree.attrs["label_names"])
+    return [names[label] for label in np.asarray(constants["class_label"])]
+
+
+def _starts(tree: Any, held: list[Fit], inputs: Any, data: Any) -> Iterator[Array]:
     """Yield the multipliers to begin each problem with: zeros for a label that had none."""
+    constants = constants_of(tree)
+    names = _names(tree, constants)
     now_names = [data.example_names[row] for row in inputs["fitted_row"]]
     place = {name: i for i, name in enumerate(now_names)}
     twice = {name for each in (names, now_names) for name, count in Counter(each).items() if count > 1}
     rows = np.array([-1 if name in twice else place.get(name, -1) for name in names])
-    before, now = np.asarray(constants["class_label"]), np.asarray(inputs["class_label"])
+    place_of = {name: label for label, name in enumerate(data.label_names)}
+    before = np.array([place_of.get(one, -1) for one in _class_names(tree, constants)], int)
+    now = np.asarray(inputs["class_label"])
     same_form = bool(constants["one_class"]) == bool(inputs["one_class"])
     for index, problem in enumerate(problems_of(inputs)):
         if bool(inputs["one_class"]):

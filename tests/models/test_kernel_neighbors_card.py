@@ -323,7 +323,7 @@ def test_auto_warns_where_few_rows_make_it_take_labels() -> None:
     Y[8] = 1
     with pytest.warns(RepeatedWarning, match="2 of 40 rows"):
         prepared(Y, features)
-    Y[30] = 1
+    Y[30:33] = 1
     prepared(Y, features)
 
 

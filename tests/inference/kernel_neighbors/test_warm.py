@@ -98,6 +98,35 @@ def test_refit_takes_up_a_class_that_was_not_there() -> None:
     assert json.loads(warm.attrs["options"])["tolerance"] == 1e-10
 
 
+def test_refit_takes_up_labels_by_their_names() -> None:
+    """A class vector names its classes as they come: c0, c2, c3, and then c1 between them."""
+    names = np.array(["c0", "c1", "c2", "c3"])[CODES]
+    old = np.flatnonzero(CODES != 1)
+
+    def rows(at: Any) -> LabelData:
+        return LabelData.from_classes(POINTS[at], names[at], example_names=[f"point {i}" for i in at])
+
+    before = fit("kernel_neighbors", rows(old), "bregman")
+    cold, warm = fit("kernel_neighbors", rows(np.arange(40)), "bregman"), refit(before, rows(np.arange(40)))
+    assert warm.attrs["projections"] < cold.attrs["projections"]
+    np.testing.assert_allclose(mean_prob(warm, POINTS), mean_prob(cold, POINTS), atol=1e-7)
+
+
+def test_refit_of_rows_of_one_class_is_the_prior() -> None:
+    before = fit("kernel_neighbors", data_of("classes", np.arange(40)), "bregman")
+    data = data_of("classes", np.flatnonzero(CODES == 2))
+    cold, warm = fit("kernel_neighbors", data, "bregman"), refit(before, data)
+    assert warm.attrs["converged"] == cold.attrs["converged"] == "yes"
+    np.testing.assert_array_equal(warm["posterior"]["coefficients"], cold["posterior"]["coefficients"])
+
+
+def test_refit_begins_rows_anew_whose_name_is_not_theirs_alone() -> None:
+    rows = ["same"] * 5 + [f"point {i}" for i in range(35)]
+    data = LabelData.from_arrays(POINTS, LABELS["classes"], example_names=rows)
+    before = fit("kernel_neighbors", data, "bregman")
+    np.testing.assert_allclose(mean_prob(refit(before, data), POINTS), mean_prob(before, POINTS), atol=1e-7)
+
+
 def test_refit_from_one_class_a_row_to_several_starts_anew() -> None:
     before = fit("kernel_neighbors", data_of("classes", np.arange(30)), "bregman")
     several = LABELS["classes"].copy()
@@ -113,7 +142,8 @@ def test_refit_says_what_does_not_fit() -> None:
     before = fit("kernel_neighbors", data_of("classes", np.arange(30)), "bregman")
     with pytest.raises(ValueError, match="settings are those of the posterior; got gamma, sweeps"):
         refit(before, data_of("classes", np.arange(40)), sweeps=3, gamma=1.0)
-    with pytest.raises(ValueError, match="must have the labels of the rows before"):
-        refit(before, data_of("labels", np.arange(40)))
+    narrow = LabelData.from_arrays(POINTS[:, :2], LABELS["classes"])
+    with pytest.raises(ValueError, match="must have the features of the rows before"):
+        refit(before, narrow)
     with pytest.raises(ValueError, match="tree must be a posterior of kernel_neighbors, got 'ndarray'"):
         refit(POINTS, data_of("classes", np.arange(40)))
