@@ -37,6 +37,7 @@ from labelzoo.inference.kernel_neighbors.answers import fits_of
 from labelzoo.inference.kernel_neighbors.predict import kernel
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7"]
+NAMES = ["far", "left", "right", "ring"]
 MODEL = "kernel_neighbors"
 
 # %% [markdown]
@@ -50,9 +51,9 @@ def plane(seed, rows):
     """Return features and classes of random points."""
     rng = np.random.default_rng(seed)
     y = rng.integers(4, size=rows)
-    centre = np.array([[-0.5, 0], [0.5, 0], [0, 0], [3.2, 2.5]])[y]
+    centre = np.array([[3.2, 2.5], [-0.5, 0], [0.5, 0], [0, 0]])[y]
     X = centre + 0.55 * rng.standard_normal((rows, 2))
-    angle, ring = rng.uniform(0, 2 * np.pi, rows), y == 2
+    angle, ring = rng.uniform(0, 2 * np.pi, rows), y == 3
     radius = 2.2 + 0.25 * rng.standard_normal(rows)
     X[ring] = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)[ring]
     return X, y
@@ -60,7 +61,7 @@ def plane(seed, rows):
 
 def as_labels(X, y):
     """Return rows with one label each."""
-    return LabelData.from_arrays(X, np.eye(4)[y], label_names=["left", "right", "ring", "far"])
+    return LabelData.from_classes(X, np.array(NAMES)[y], classes=NAMES)
 
 
 X, y = plane(0, 80)
@@ -89,14 +90,15 @@ print(f"largest difference of coefficients {float(np.abs(difference).max()):.1e}
 # %%
 fit = fits_of(points["dual"])[0]
 order = np.argsort(y, kind="stable")
+middles = [np.flatnonzero(y[order] == c).mean() for c in range(4)]
 K0 = fit.problem.K0
 shown = [K0, *(kernel(fit, c, K0, K0, K0) for c in range(4))]
 figure, axes = plt.subplots(1, 5, figsize=(14, 3.1), layout="constrained")
 for axis, K, title in zip(axes, shown, ["prior", *data.label_names], strict=True):
     image = axis.imshow(K[np.ix_(order, order)], cmap="RdBu_r", vmin=-1.5, vmax=1.5)
     axis.set_title(title)
-    axis.set_xticks([])
-    axis.set_yticks([])
+    axis.set_xticks(middles, data.label_names, fontsize=7)
+    axis.set_yticks(middles, data.label_names, fontsize=7)
 figure.colorbar(image, ax=axes, shrink=0.8)
 plt.show()
 
@@ -140,8 +142,10 @@ for axis, (name, posterior) in zip(axes, {"dual": points["dual"], "nuts": draws}
     contour = axis.contourf(
         grid[..., 0], grid[..., 1], largest, levels=np.linspace(0.25, 1, 16), cmap="Greys"
     )
-    axis.scatter(*X.T, c=[COLOURS[c] for c in y], s=25, edgecolor="white", linewidth=0.5)
+    for c, (colour, label) in enumerate(zip(COLOURS, NAMES, strict=True)):
+        axis.scatter(*X[y == c].T, c=colour, s=25, edgecolor="white", linewidth=0.5, label=label)
     axis.set_title(f"largest share, {name}")
+axes[0].legend(loc="upper left", fontsize=8)
 figure.colorbar(contour, ax=axes, shrink=0.8)
 plt.show()
 
@@ -169,7 +173,7 @@ for gamma in (1.0, 100.0, None):
         posterior = labelzoo.fit(MODEL, data, engine="dual", gamma=gamma)
     total = fits_of(posterior)[0].similarity.sum(axis=1)
     prior = fits_of(posterior)[0].problem.kv.sum(axis=1)
-    print(f"gamma {gamma}: the least total similarity is {(total / prior).min():.3f} of the prior's")
+    print(f"gamma {gamma}: the least total similarity is {max((total / prior).min(), 0):.3f} of the prior's")
 
 twice = as_labels(np.vstack([X, X[:1]]), np.r_[y, (y[0] + 1) % 4])
 try:
@@ -190,10 +194,11 @@ open_rows = LabelData.from_arrays(X_new[:300], np.full((300, 4), np.nan), label_
 place = {name: i for i, name in enumerate(open_rows.example_names)}
 figure, axis = plt.subplots(figsize=(6, 4.4), layout="constrained")
 axis.scatter(*X_new[:300].T, c="0.85", s=12)
-axis.scatter(*X.T, c=[COLOURS[c] for c in y], s=22)
+for c, (colour, label) in enumerate(zip(COLOURS, NAMES, strict=True)):
+    axis.scatter(*X[y == c].T, c=colour, s=22, label=label)
 for name, marker in (("max_probability", "*"), ("random", "x")):
     asked = ask(points["dual"], open_rows, acquire=name, batch=10, seed=0)
     rows = [place[one] for one in asked["obs"]]
     axis.scatter(*X_new[rows].T, marker=marker, c="black", s=90 if marker == "*" else 40, label=name)
-axis.legend()
+axis.legend(fontsize=8)
 plt.show()

@@ -63,7 +63,11 @@ NEGLIGIBLE = 0.1
 ROUNDING = 1e-10
 """Share of 1 + dual by which a polish may lower it."""
 STUCK = 6
-"""Polishes in succession that do not halve the error, after which the method gives up."""
+"""Polishes down to the tolerance that do not halve the error, after which the method gives up."""
+PATIENT = 3
+"""Polishes in succession that do not halve the error, after which conjugate gradients have stalled."""
+TRIES = 40
+"""The same for polishes of any kind: single steps may be slow, without rounding to blame."""
 
 
 def bregman(
@@ -130,8 +134,10 @@ def _climbed(
     """Return the best of the states on the way from `state`, as `bregman` says."""
     table = sides(own_weights(problem), problem.columns)
     errors: list[float] = []
+    tries: list[float] = []
     rests: list[float] = []
-    history, projections, sweeps, steps = [state.lam], 0, 0, 0
+    # A sweep moves the multipliers in place.
+    history, projections, sweeps, steps = [state.lam.copy()], 0, 0, 0
     together, whole, stuck = bool(state.lam.any()), False, False
     least, best = np.inf, state.lam
     while True:
@@ -142,13 +148,13 @@ def _climbed(
         if error <= 1.0 or sweeps == most:
             break
         if polish and (together or _is_slow(errors)):
-            stuck = _is_stuck([*rests, error])
+            tries = [*tries, error]
+            stuck = _is_stuck([*rests, error], STUCK) or _is_stuck(tries, TRIES)
             if stuck:
                 break
-            state, taken, whole = polished(problem, state, s, g, tol)
+            state, taken, whole = polished(problem, state, s, g, tol, _is_stuck(tries, PATIENT))
             steps, errors, together = steps + taken, [], False
-            # One step by conjugate gradients may well not halve the error, without rounding to blame.
-            rests, history = rests + [error] * (whole and taken > 1), [state.lam.copy()]
+            rests, history = rests + [error] * (taken > 1), [state.lam.copy()]
             if taken:
                 continue
         projections += sweep(problem, state, rows, table, projection)
@@ -187,20 +193,23 @@ def _is_slow(errors: list[float]) -> bool:
     return bool(fall * PATIENCE < np.log(errors[-1]))
 
 
-def _is_stuck(rests: list[float]) -> bool:
-    """Say whether the least errors before the polishes no longer fall: rounding lets them go no further."""
-    return len(rests) > STUCK and min(rests[-STUCK:]) > 0.5 * min(rests[:-STUCK])
+def _is_stuck(errors: list[float], last: int) -> bool:
+    """Say whether the least of the errors before the `last` polishes was not halved by them."""
+    return len(errors) > last and min(errors[-last:]) > 0.5 * min(errors[:-last])
 
 
-def polished(problem: Problem, state: State, s: Array, g: Array, tolerance: float) -> tuple[State, int, bool]:
-    """Return the state after solving for the multipliers off their bounds together, the steps, and whether.
+def polished(
+    problem: Problem, state: State, s: Array, g: Array, tolerance: float, stalled: bool = False
+) -> tuple[State, int, bool]:
+    """Return the state after solving for the multipliers off their bounds, the steps, and if it is whole.
 
-    Few are maximised over. For more than `FEW` one step by conjugate gradients is tried; where it is cut off
-    they are maximised over all the same, up to `MAX_SIZE` of them; of more the step is not a whole one.
+    Few are maximised over. For more than `FEW` one step by conjugate gradients is tried; where it is cut off,
+    or such steps have `stalled`, they are maximised over all the same, up to `MAX_SIZE` of them. Not whole is
+    a step that was cut off, and what went astray.
     """
     free = off_bounds(problem, state.lam, g)
     size = int(free.sum())
-    if size > FEW:
+    if size > (MAX_SIZE if stalled else FEW):
         state, share = newton_rise(problem, state, s, g, free)
         if share >= MOST_OF_STEP or size > MAX_SIZE:
             return state, int(share > 0), share >= MOST_OF_STEP
