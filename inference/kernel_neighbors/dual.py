@@ -167,6 +167,7 @@ def maximize(
 
 
 def free_of(problem: Problem, lam: Array, mask: Array) -> Free:
+    """Return the free multipliers of `mask`, a table of bool (row, column), the others held as in `lam`."""
     rows, columns = np.nonzero(mask)
     padded = np.column_stack([own_weights(problem), np.zeros(len(problem.classes))])
     own = padded[problem.y[rows], columns]
