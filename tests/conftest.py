@@ -1,6 +1,7 @@
-"""Shared test set-up: float64, a persistent compilation cache, the folder with real data."""
+"""Shared test set-up: float64, a persistent compilation cache, the folder with real data, a toy model."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -25,3 +26,13 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data at {folder}: set LABELZOO_DATA")
     return folder
+
+
+@pytest.fixture(scope="module")
+def toy_model() -> Iterator[None]:
+    """Register ``toy_ridge`` for the module that asks, alone."""
+    from labelzoo.models import registry
+
+    registry.get(f"{Path(__file__).parent / 'toy_ridge.py'}:spec")
+    yield
+    registry._registry.pop("toy_ridge", None)

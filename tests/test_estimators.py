@@ -1,7 +1,6 @@
 """The scikit-learn face: shapes, names, kinds of input, gaps, thresholds, scores."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,17 +13,8 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from labelzoo.estimators import LabelClassifier, available
-from labelzoo.models import registry
 
-TOY = Path(__file__).parent / "toy_ridge.py"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def toy_model() -> Iterator[None]:
-    """Register the toy model for this module alone."""
-    registry.get(f"{TOY}:spec")
-    yield
-    registry._registry.pop("toy_ridge")
+pytestmark = pytest.mark.usefixtures("toy_model")
 
 
 def table(rows: int = 30) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -1,8 +1,6 @@
 """The scikit-learn face given what it must refuse, explain: orders, masks, ranges, words, large sizes."""
 
 import tracemalloc
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,18 +10,9 @@ from scipy import sparse
 
 from labelzoo.estimators import LabelClassifier
 from labelzoo.inference.predict import mean_prob
-from labelzoo.models import registry
 from labelzoo.preparation import prepare
 
-TOY = Path(__file__).parent / "toy_ridge.py"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def toy_model() -> Iterator[None]:
-    """Register the toy model for this module alone."""
-    registry.get(f"{TOY}:spec")
-    yield
-    registry._registry.pop("toy_ridge")
+pytestmark = pytest.mark.usefixtures("toy_model")
 
 
 def table(rows: int = 30) -> tuple[pd.DataFrame, pd.DataFrame]:

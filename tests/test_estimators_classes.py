@@ -1,7 +1,5 @@
 """The scikit-learn face given vectors of classes, and models that give each row one label."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,17 +8,8 @@ import pytest
 from scipy import sparse
 
 from labelzoo.estimators import LabelClassifier
-from labelzoo.models import registry
 
-TOY = Path(__file__).parent / "toy_ridge.py"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def toy_model() -> Iterator[None]:
-    """Register the toy model for this module alone."""
-    registry.get(f"{TOY}:spec")
-    yield
-    registry._registry.pop("toy_ridge")
+pytestmark = pytest.mark.usefixtures("toy_model")
 
 
 def table() -> tuple[pd.DataFrame, np.ndarray]:

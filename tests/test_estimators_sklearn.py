@@ -4,7 +4,7 @@ import io
 import pickle
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -30,15 +30,8 @@ from labelzoo.preparation import prepare
 
 TOY = Path(__file__).parent / "toy_ridge.py"
 FOLDS = KFold(3, shuffle=True, random_state=0)
+pytestmark = pytest.mark.usefixtures("toy_model")
 DOCS = Path(__file__).parents[1] / "docs" / "estimators.md"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def toy_model() -> Iterator[None]:
-    """Register the toy model for this module alone."""
-    registry.get(f"{TOY}:spec")
-    yield
-    registry._registry.pop("toy_ridge", None)
 
 
 def table(rows: int = 60) -> tuple[np.ndarray, np.ndarray]:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from labelzoo.arguments import real, whole_number
+from labelzoo.arguments import whole_number
 from labelzoo.inference.kernel_neighbors.block import Side, Step, project, sides
 from labelzoo.inference.kernel_neighbors.dual import MAX_SIZE, maximize
 from labelzoo.inference.kernel_neighbors.multipliers import (
@@ -34,6 +34,7 @@ from labelzoo.inference.kernel_neighbors.multipliers import (
     is_inside,
     own_weights,
     read_start,
+    read_tolerance,
     similarity_of,
     state_of,
     violations_of,
@@ -109,9 +110,7 @@ def bregman(
     ValueError
         If `start` does not fit or an option is out of range.
     """
-    tol = real(tolerance)
-    if not 0 < tol < 1:
-        raise ValueError(f"tolerance must be a number above 0 and below 1, got {tolerance!r}")
+    tol = read_tolerance(tolerance)
     for name, choice in (("extrapolate", extrapolate), ("polish", polish)):
         if not isinstance(choice, bool | np.bool_):
             raise ValueError(f"{name} must be True or False, got {choice!r}")

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from labelzoo.arguments import real, whole_number
+from labelzoo.arguments import whole_number
 from labelzoo.inference.kernel_neighbors.multipliers import (
     Fit,
     State,
@@ -31,6 +31,7 @@ from labelzoo.inference.kernel_neighbors.multipliers import (
     finish,
     is_inside,
     own_weights,
+    read_tolerance,
     similarity_of,
     state_of,
 )
@@ -122,9 +123,7 @@ def dual(problem: Problem, *, tolerance: Any = TOLERANCE, max_steps: Any = MAX_S
     ValueError
         For more than `MAX_SIZE` multipliers, or an option out of range.
     """
-    tol = real(tolerance)
-    if not 0 < tol < 1:
-        raise ValueError(f"tolerance must be a number above 0 and below 1, got {tolerance!r}")
+    tol = read_tolerance(tolerance)
     most, size = whole_number("max_steps", max_steps, 1), len(problem.y) * problem.columns
     if size > MAX_SIZE:
         raise ValueError(

@@ -24,6 +24,7 @@ from labelzoo.models.spec import ModelSpec
 
 Array = Any
 Inputs = Mapping[str, Any]
+StartOf = Callable[[Inputs, int, Problem], Array]
 
 TOLERANCE = 1e-9
 """Of the duality gap over 1 + dual."""
@@ -55,15 +56,21 @@ def coefficients_of(fit: Fit) -> Array:
 
 
 def solved(
-    inputs: Inputs, solve: Callable[..., Fit], name: str, progress: bool, options: Mapping[str, Any]
+    inputs: Inputs,
+    solve: Callable[..., Fit],
+    name: str,
+    progress: bool,
+    options: Mapping[str, Any],
+    start_of: StartOf | None = None,
 ) -> list[Fit]:
     """Return the fits of all problems, with a bar: they share nothing but K0."""
     problems = problems_of(inputs)
     found = []
     with Progress(console=Console(stderr=True), disable=not progress, transient=True) as bar:
         task = bar.add_task(f"{name}, problems", total=len(problems))
-        for one in problems:
-            found.append(solve(one, **options))
+        for index, one in enumerate(problems):
+            start = {} if start_of is None else {"start": start_of(inputs, index, one)}
+            found.append(solve(one, **start, **options))
             bar.update(task, advance=1)
     return found
 
@@ -93,15 +100,21 @@ def _stacked(fits: list[Fit], inputs: Inputs) -> tuple[dict[str, Array], dict[st
     return {"coefficients": coefficients[None, None]}, {"multipliers": multipliers, "weights": weights}
 
 
-def engine_of(name: str, solve: Callable[..., Fit], options: dict[str, Any], description: str) -> Engine:
-    """Return a point engine that runs `solve` (problem, **options)."""
+def engine_of(
+    name: str,
+    solve: Callable[..., Fit],
+    options: dict[str, Any],
+    description: str,
+    start_of: StartOf | None = None,
+) -> Engine:
+    """Return a point engine that runs `solve` on each problem, from where `start_of` says if it is given."""
 
     def run(
         spec: ModelSpec, inputs: dict[str, Any], *, rng_key: Any, progress: bool = False, **chosen: Any
     ) -> EngineResult:
         """Find the mode of every problem; nothing is random."""
         begin = time.perf_counter()
-        fits = solved(inputs, solve, name, progress, chosen)
+        fits = solved(inputs, solve, name, progress, chosen, start_of)
         draws, state = _stacked(fits, inputs)
         return EngineResult(
             draws=draws,

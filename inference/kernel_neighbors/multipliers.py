@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from labelzoo.arguments import real
 from labelzoo.inference.kernel_neighbors.problem import Problem, class_means
 from labelzoo.inference.sparse_bayes.terms import read_matrix
 
@@ -157,6 +158,14 @@ def is_inside(problem: Problem, state: State) -> bool:
     """Say whether all kernels are positive definite."""
     smaller = determinant(problem.a, state.b, state.c)[1]
     return bool((smaller > 0).all())
+
+
+def read_tolerance(tolerance: Any) -> float:
+    """Return the tolerance; ValueError for what is not between 0 and 1."""
+    tol = real(tolerance)
+    if not 0 < tol < 1:
+        raise ValueError(f"tolerance must be a number above 0 and below 1, got {tolerance!r}")
+    return tol
 
 
 def read_start(problem: Problem, start: Any) -> Array:

@@ -8,18 +8,17 @@ Jain and Kapoor, CVPR 2009, section 4.
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import jax
 import numpy as np
 
 from labelzoo.arguments import label_data
 from labelzoo.inference.engine import refuse_other_columns
 from labelzoo.inference.kernel_neighbors.answers import fits_of
 from labelzoo.inference.kernel_neighbors.bregman import bregman
-from labelzoo.inference.kernel_neighbors.engines import ENGINES, engine_of, problems_of
+from labelzoo.inference.kernel_neighbors.engines import ENGINES, engine_of
 from labelzoo.inference.kernel_neighbors.multipliers import Fit
 from labelzoo.inference.kernel_neighbors.problem import Problem
 from labelzoo.inference.kernel_neighbors.warm import warm_start
@@ -70,15 +69,9 @@ def refit(tree: Any, data: Any, *, progress: bool = False, **options: Any) -> An
     settings = {name: constants[name] for name in spec.settings}
     kept = json.loads(tree.attrs["options"])
     chosen = {name: kept[name] for name in BREGMAN.options if name in kept} | options
-    with jax.enable_x64(True):
-        inputs = spec.prepare(data, settings)
-    starts = _starts(tree, held, inputs, data)
-    engine = engine_of(BREGMAN.name, partial(_from, starts), dict(BREGMAN.options), BREGMAN.description)
+    start_of = partial(_start, tree, held, data)
+    engine = engine_of(BREGMAN.name, bregman, dict(BREGMAN.options), BREGMAN.description, start_of=start_of)
     return engine(spec, data, rng_key=0, progress=progress, **settings, **chosen)
-
-
-def _from(starts: Iterator[Array], problem: Problem, **options: Any) -> Fit:
-    return bregman(problem, start=next(starts), **options)
 
 
 def _names(tree: Any, constants: Any) -> list[str]:
@@ -93,30 +86,35 @@ def _class_names(tree: Any, constants: Any) -> list[str]:
     return [names[label] for label in np.asarray(constants["class_label"])]
 
 
-def _starts(tree: Any, held: list[Fit], inputs: Any, data: Any) -> Iterator[Array]:
-    """Yield the multipliers to begin each problem with: zeros for a label that had none."""
+def _start(
+    tree: Any, held: list[Fit], data: Any, inputs: Mapping[str, Any], index: int, problem: Problem
+) -> Array:
+    """Return the multipliers to begin a problem with: zeros for a label that had none."""
     constants = constants_of(tree)
-    names = _names(tree, constants)
-    now_names = [data.example_names[row] for row in inputs["fitted_row"]]
-    place = {name: i for i, name in enumerate(now_names)}
-    twice = {name for each in (names, now_names) for name, count in Counter(each).items() if count > 1}
-    rows = np.array([-1 if name in twice else place.get(name, -1) for name in names])
+    one_class = bool(inputs["one_class"])
     place_of = {name: label for label, name in enumerate(data.label_names)}
     before = np.array([place_of.get(one, -1) for one in _class_names(tree, constants)], int)
-    now = np.asarray(inputs["class_label"])
-    same_form = bool(constants["one_class"]) == bool(inputs["one_class"])
-    for index, problem in enumerate(problems_of(inputs)):
-        if bool(inputs["one_class"]):
-            fits = [fit._replace(problem=fit.problem._replace(classes=before)) for fit in held]
-            problem, number = problem._replace(classes=now), 0
-        else:
-            fits = held
-            at = np.flatnonzero(before[1::2] == now[2 * index])
-            number = int(at[0]) if at.size else len(held)
-        if not same_form or number >= len(fits):
-            yield np.zeros((len(problem.y), problem.columns))
-            continue
-        yield warm_start(fits[number], problem, _unchanged(fits[number], problem, rows))
+    now, fit = np.asarray(inputs["class_label"]), None
+    if one_class == bool(constants["one_class"]):
+        at = np.flatnonzero(before[1::2] == now[2 * index]) if not one_class else np.arange(len(held))
+        fit = held[at[0]] if at.size else None
+    if fit is None:
+        return np.zeros((len(problem.y), problem.columns))
+    if one_class:
+        fit, problem = _named(fit, before), problem._replace(classes=now)
+    rows = _places(_names(tree, constants), [data.example_names[row] for row in inputs["fitted_row"]])
+    return warm_start(fit, problem, _unchanged(fit, problem, rows))
+
+
+def _named(fit: Fit, classes: Array) -> Fit:
+    return fit._replace(problem=fit.problem._replace(classes=classes))
+
+
+def _places(names: list[str], now: list[str]) -> Array:
+    """Return where each name is now, -1 where it is nowhere or more than once on either side."""
+    place = {name: i for i, name in enumerate(now)}
+    twice = {name for each in (names, now) for name, count in Counter(each).items() if count > 1}
+    return np.array([-1 if name in twice else place.get(name, -1) for name in names], int)
 
 
 def _unchanged(fit: Fit, problem: Problem, rows: Array) -> Array:

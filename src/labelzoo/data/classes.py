@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelzoo.data.build import named, refuse_other_rows
-from labelzoo.data.convert import dense_array, frame_columns, frame_rows, is_frame, is_missing
+from labelzoo.data.build import from_arrays, refuse_other_rows
+from labelzoo.data.convert import dense_array, frame_rows, is_frame, is_missing
 from labelzoo.data.labeldata import LabelData
 from labelzoo.data.missing import Missing
 from labelzoo.data.validate import listed, shown_value
@@ -53,16 +53,15 @@ def from_classes(
     values = class_values(y)
     found = class_list(values[~unknown_class(values)] if classes is None else class_values(classes))
     Y, missing = class_table(values, found)
-    for one in (X, y):
-        if example_names is None and hasattr(getattr(one, "index", None), "equals"):
-            example_names = frame_rows(one)
-    return LabelData(
-        X=X,
-        Y=Y,
+    if example_names is None and not is_frame(X) and hasattr(getattr(y, "index", None), "equals"):
+        example_names = frame_rows(y)
+    return from_arrays(
+        X,
+        Y,
         missing=missing,
-        feature_names=named(frame_columns(X) if is_frame(X) and feature_names is None else feature_names),
+        feature_names=feature_names,
         label_names=class_names(found),
-        example_names=named(example_names),
+        example_names=example_names,
         train_index=train_index,
         test_index=test_index,
         allow_missing_features=allow_missing_features,

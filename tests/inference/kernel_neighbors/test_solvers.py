@@ -288,6 +288,8 @@ BAD: dict[str, Any] = {
     "start must not be negative": lambda: bregman(tiny(), start=-np.ones((3, 3))),
     "tolerance must be a number above 0 and below 1, got 0": lambda: bregman(tiny(), tolerance=0),
     "tolerance must be a number above 0 and below 1, got 2": lambda: dual(tiny(), tolerance=2),
+    "polish must be True or False, got 'no'": lambda: bregman(tiny(), polish="no"),
+    "extrapolate must be True or False, got 1": lambda: bregman(tiny(), extrapolate=1),
     "max_sweeps must be an integer of at least 1": lambda: bregman(tiny(), max_sweeps=0),
     "rows must be 3 distinct rows": lambda: warm_start(dual(tiny()), tiny(), [0, 0, 1]),
     "row 1 was of class 1 and is of class 0": lambda: warm_start(
