@@ -83,7 +83,7 @@ def features_of(tree: xr.DataTree, data: Any) -> Any:
         X, names = by_name(trained, data), None
     else:
         X, names = getattr(data, "X", data), getattr(data, "feature_names", None)
-    X = checked_sparse(X, "X") if sparse.issparse(X) else np.asarray(X, float)
+    X = checked_sparse(X, "X").tocsr() if sparse.issparse(X) else np.asarray(X, float)
     expected = int(tree.attrs["num_features"])
     if X.ndim != 2 or X.shape[1] != expected:
         raise ValueError(f"X has shape {X.shape}, the posterior was fitted on {expected} features")

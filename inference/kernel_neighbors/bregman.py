@@ -67,8 +67,6 @@ STUCK = 6
 """Polishes down to the tolerance that do not halve the error, after which the method gives up."""
 PATIENT = 3
 """Polishes in succession that do not halve the error, after which conjugate gradients have stalled."""
-TRIES = 40
-"""The same for polishes of any kind: single steps may be slow, without rounding to blame."""
 
 
 def bregman(
@@ -148,7 +146,7 @@ def _climbed(
             break
         if polish and (together or _is_slow(errors)):
             tries = [*tries, error]
-            stuck = _is_stuck([*rests, error], STUCK) or _is_stuck(tries, TRIES)
+            stuck = _is_stuck([*rests, error], STUCK)
             if stuck:
                 break
             state, taken, whole = polished(problem, state, s, g, tol, _is_stuck(tries, PATIENT))

@@ -228,6 +228,15 @@ def violations_of(problem: Problem, similarity: Array, g: Array) -> Array:
     return np.maximum(g.max(axis=1) * min(problem.alpha, problem.beta) / size, 0.0)
 
 
+def is_optimal(problem: Problem, lam: Array, tolerance: float) -> bool:
+    """Say whether the gap over 1 + dual and the violations are within the tolerance."""
+    state = state_of(problem, lam)
+    s = similarity_of(problem, state)
+    g = constraints(problem, s)
+    allowed = tolerance * (1.0 + abs(float(np.log(state.D).sum())))
+    return bool(duality_gap(problem, lam, g) <= allowed and violations_of(problem, s, g).max() <= tolerance)
+
+
 def nonpositive_totals(problem: Problem, similarity: Array) -> int:
     """Return how many training rows have a total similarity that is not positive."""
     least = ZERO_TOTAL * np.abs(problem.kv.sum(axis=1)).mean()

@@ -94,6 +94,10 @@ BAD: list[tuple[Any, Any, dict[str, Any], str]] = [
     (X, np.zeros(5, "datetime64[s]"), {}, "y has dtype datetime64[s]: give integers or words"),
     (X, [np.nan] * 5, {}, "y has no observed class: every value is missing"),
     (X, WORDS, {"classes": ["dry", "wet"]}, "y has classes that are not among the 2 known: row 2: 'ice'"),
+    (X, WORDS, {"classes": ["dry", "ice", "wet", "ice"]}, "classes must be different, given more than once"),
+    (X, WORDS, {"classes": []}, "classes: y has no observed class"),
+    (X, sparse.csr_array(np.eye(5)), {}, "y must be one class a row, got a sparse matrix"),
+    (X, np.array([True, 1, 0, False, 1], dtype=object), {}, "y mixes kinds of values (bool, int)"),
     (X, WORDS[:4], {}, "X and Y differ in their number of rows: 5 and 4"),
     (FRAME, pd.Series(WORDS, index=[4, 3, 2, 1, 0]), {}, "name their rows differently, align them first"),
 ]  # fmt: skip

@@ -34,7 +34,7 @@ def from_classes(
         A list, array or pandas Series. NaN, None and pandas' NA mean that a row's class is not known: none of
         its labels is observed. Whole numbers stored as floats are named as integers.
     classes : (labels,), optional
-        All classes there are, where `y` may lack some.
+        All classes there are, where `y` may lack some; labels are sorted whatever their order here.
     feature_names, example_names : list of str, optional
         Names; those of a frame or a series are kept unless given here.
     train_index, test_index : int arrays, optional
@@ -51,7 +51,7 @@ def from_classes(
     if is_frame(X) and hasattr(y, "index") and hasattr(y.index, "equals"):
         refuse_other_rows(X, y)
     values = class_values(y)
-    found = class_list(values[~unknown_class(values)] if classes is None else class_values(classes))
+    found = class_list(values[~unknown_class(values)]) if classes is None else named_classes(classes)
     Y, missing = class_table(values, found)
     if example_names is None and not is_frame(X) and hasattr(getattr(y, "index", None), "equals"):
         example_names = frame_rows(y)
@@ -66,6 +66,19 @@ def from_classes(
         test_index=test_index,
         allow_missing_features=allow_missing_features,
     )
+
+
+def named_classes(classes: Any) -> NDArray[Any]:
+    """Return the classes that a user lists, sorted; ValueError naming `classes` for what is no such list."""
+    try:
+        values = class_values(classes)
+        found = class_list(values)
+    except ValueError as error:
+        raise ValueError(f"classes: {error}") from error
+    if len(found) < len(values):
+        twice = [shown_value(v) for v in found.tolist() if (values == v).sum() > 1]
+        raise ValueError(f"classes must be different, given more than once: {listed(twice)}")
+    return found
 
 
 def class_values(y: Any) -> NDArray[Any]:

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
+from scipy import sparse
 
 from labelzoo.data import LabelData
 from labelzoo.inference.checks.marginal import compare_at, residual
@@ -164,6 +165,12 @@ def test_engines_cut_short_say_so(engine: str, options: dict[str, int]) -> None:
     assert one.attrs["message"].endswith("after 1 sweep" if engine == "bregman" else "after 1 Newton step")
     words = r"0 of 2 labels converged: gaps up to \S+, violations up to \S+; the first other: not converged"
     assert re.match(words, many.attrs["message"])
+
+
+@pytest.mark.parametrize("kind", [sparse.lil_matrix, sparse.dok_array, sparse.csc_array])
+def test_sparse_new_rows_of_any_format_are_answered_like_dense_ones(kind: Any) -> None:
+    tree = tree_of("classes", "dual")
+    np.testing.assert_allclose(mean_prob(tree, kind(NEW)), mean_prob(tree, NEW), atol=1e-12)
 
 
 BAD_OPTIONS: list[tuple[str, dict[str, Any], str]] = [

@@ -12,7 +12,7 @@ import pytest
 
 from labelzoo.inference.kernel_neighbors import block, multipliers
 from labelzoo.inference.kernel_neighbors.bregman import bregman, sweep
-from labelzoo.inference.kernel_neighbors.dual import dual, free_of, hessian
+from labelzoo.inference.kernel_neighbors.dual import dual, free_of, hessian, maximize
 from labelzoo.inference.kernel_neighbors.predict import kernel
 from labelzoo.inference.kernel_neighbors.primal import (
     certified_gap,
@@ -194,6 +194,16 @@ def test_without_giving_back_the_optimum_is_not_reached() -> None:
     wrong = bregman(p, max_sweeps=300, extrapolate=False, polish=False, projection=never_given_back)
     assert not wrong.converged and max(wrong.gap, wrong.violation) > 1e-3
     assert right.dual - wrong.dual > 1e-3
+
+
+def test_dual_begins_again_where_a_run_goes_astray() -> None:
+    """Demanding shares of two rows: the first run ends at a gap of .24."""
+    p = read_problem(np.array([[1.0, 0.6518], [0.6518, 1.0]]), [1, 0], alpha=0.01, beta=0.01)
+    lam, _ = maximize(p, np.zeros((2, 3)), np.ones((2, 3), bool), tolerance=1e-10)
+    assert not multipliers.is_optimal(p, lam, 1e-3)
+    fit = dual(p)
+    assert fit.converged and certified_gap(p, fit) < 1e-8
+    assert abs(fit.dual - bregman(p).dual) < 1e-8
 
 
 @pytest.mark.parametrize("gamma", [None, 0.5])
